@@ -9,6 +9,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/fd_passing.h"
+#include "lib/base/poll_fd.h"
 #include "lib/base/thread.h"
 
 namespace gantry::bench {
@@ -61,7 +62,7 @@ Status BenchEcho::Call(size_t bytes) {
     return Fail(SystemError(ErrorCode::kInternal, "sending to the echo", errno));
   }
   for (size_t back = 0; back < bytes;) {
-    if (!wait_.Await(here_.get(), deadline)) {
+    if (!AwaitInputSoon(here_.get(), deadline)) {  // as libgantry
       return Fail(ErrorCode::kDeadlineExceeded, "the echo does not come back");
     }
     const ssize_t got = ::recv(here_.get(), buffer.data(), bytes - back, 0);

@@ -6,7 +6,6 @@
 #include <memory>
 #include <thread>
 
-#include "lib/base/input_wait.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
@@ -25,7 +24,6 @@ class BenchEcho {
 
   const UniqueFd here_;
   const UniqueFd there_;
-  InputWait wait_;  // as libgantry
   std::jthread thread_;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/poll_fd.h"
 
 namespace gantry::bench {
 namespace {
@@ -63,7 +64,7 @@ Status KeepAliveSocket::Send(const std::string& request) {
 Status KeepAliveSocket::ReceiveMore() {
   std::array<char, 64 << 10> buffer;
   for (;;) {
-    wait_.Await(socket_.get(), TimePoint::max());
+    AwaitInputSoon(socket_.get(), TimePoint::max());  // as libgantry
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Fail(SystemError(ErrorCode::kPeerLost, "awaiting an answer", errno));

@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "lib/base/input_wait.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
@@ -30,7 +29,6 @@ class KeepAliveSocket {
   Status ReceiveMore();
 
   UniqueFd socket_;
-  InputWait wait_;  // as libgantry
   std::string received_;
 };
 

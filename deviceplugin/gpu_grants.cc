@@ -103,7 +103,7 @@ Result<std::vector<GpuName>> GpusOf(const ContainerDevices& container) {
   return names;
 }
 
-NodeGpus NodeGpus::Look(const std::vector<std::string>& cdi_folders, const std::string& root) {
+NodeGpus NodeGpus::Detect(const std::vector<std::string>& cdi_folders, const std::string& root) {
   NodeGpus node;
   node.specs_ = CdiSpecs::Read(cdi_folders);
   for (const auto& vendor : gpu::AllClusterGpus()) {

@@ -35,7 +35,7 @@ struct GpuGrant {
 class NodeGpus {
  public:
   // What the node has now. `root` is "/" but for tests.
-  static NodeGpus Look(const std::vector<std::string>& cdi_folders, const std::string& root);
+  static NodeGpus Detect(const std::vector<std::string>& cdi_folders, const std::string& root);
 
   // kNotFound: neither a spec nor the file system knows one of `own`. kNotExportable: one is a
   // part of a GPU, or its id does not say which GPU it is. Of `others`, what is not known is left

@@ -171,7 +171,7 @@ class Link final : public KubeletLink {
   void Register(const FileIdentity& kubelet) {
     StopServing();
     const Status served = Serve();
-    const Status registered = served ? AskKubelet() : served;
+    const Status registered = served ? RegisterWithKubelet() : served;
     parts_.metrics.Registered(registered.has_value());
     if (!registered) {
       log::Warning("the plugin is not registered",
@@ -230,7 +230,7 @@ class Link final : public KubeletLink {
   }
 
   // The kubelet calls the server back before it answers: the server's threads are others.
-  Status AskKubelet() {
+  Status RegisterWithKubelet() {
     const auto channel = grpc::CreateCustomChannel("unix://" + kubelet_socket_,
                                                    grpc::InsecureChannelCredentials(), Fresh());
     const auto stub = v1beta1::Registration::NewStub(channel);

@@ -72,7 +72,7 @@ class App final : public PluginApp {
       log::Info("metrics are served", {{"address", config_.metrics_listen}, {"port", port}});
     }
     AddNeeds(binds);
-    health_.Look();
+    health_.RunChecks();
     reconciler_.emplace(
         SlotReconcilerOptions{.resource = config_.resource,
                               .binds = binds,

@@ -10,7 +10,7 @@ void SlotHealth::Need(Unhealthy reason, std::function<Status()> check) {
   checks_.push_back({reason, std::move(check)});
 }
 
-void SlotHealth::Look() {
+void SlotHealth::RunChecks() {
   bool all = true;
   for (Check& check : checks_) {
     const Status seen = check.check();

@@ -1,5 +1,5 @@
 // Whether slots can be used: looks at what they need, and believes a change only after it was seen
-// several times, in both directions. Look belongs to one thread; the rest is thread-safe.
+// several times, in both directions. RunChecks belongs to one thread; the rest is thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,10 @@ class SlotHealth {
   // Both outlive it.
   SlotHealth(SlotList& slots, PluginMetrics& metrics) : slots_(slots), metrics_(metrics) {}
 
-  // Before the first Look.
+  // Before the first RunChecks.
   void Need(Unhealthy reason, std::function<Status()> check);
   // The first one decides at once.
-  void Look();
+  void RunChecks();
 
  private:
   struct Check {

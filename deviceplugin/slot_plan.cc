@@ -148,7 +148,7 @@ Result<SlotPlan> PlanSlot(const SlotPlanRules& rules, const std::vector<PodDevic
                 "no container of the pod " + pod.pod_namespace + "/" + pod.name + " has a GPU",
                 "give the workload's container a GPU, or set --missing-gpu=rdmaOnly");
   }
-  const NodeGpus node = NodeGpus::Look(rules.cdi_spec_folders, rules.root);
+  const NodeGpus node = NodeGpus::Detect(rules.cdi_spec_folders, rules.root);
   std::vector<GpuName> others;
   if (!own.empty() && rules.peer_gpus == PeerGpuVisibility::kNamespace) {
     others = GpusOfPeers(rules, pods, pod);
@@ -172,7 +172,7 @@ Result<SlotPlan> PlanSlot(const SlotPlanRules& rules, const std::vector<PodDevic
 }
 
 Result<SlotPlan> PlanForAnyPod(const SlotPlanRules& rules, std::string_view slot) {
-  const NodeGpus node = NodeGpus::Look({}, rules.root);  // no CDI is at hand
+  const NodeGpus node = NodeGpus::Detect({}, rules.root);  // no CDI is at hand
   ASSIGN_OR_RETURN(SlotPlan plan, PlanDevices(rules, node, node.All(), {}, slot));
   plan.peer_folder = rules.peer_folder;
   plan.edits.AddMount(plan.peer_folder, wire::kPeerFolderInContainer);

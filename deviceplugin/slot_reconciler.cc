@@ -60,7 +60,7 @@ void SlotReconciler::Run() {
   TimePoint next_round = Clock::now();
   while (true) {
     beat_.Beat();
-    parts_.health.Look();
+    parts_.health.RunChecks();
     LookAtPorts();
     if (Clock::now() >= next_round) {
       Round();

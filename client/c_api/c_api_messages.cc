@@ -21,8 +21,8 @@ Status CheckId(const char* id) {
 
 std::string HoldTarget(const char* id) { return "/v1/holds/" + UrlEscape(id); }
 
-Status AskForHold(WorkloadSession& session, std::string_view method, const char* id,
-                  const std::string& body, uint64_t* expires_unix_ms) {
+Status SendHoldRequest(WorkloadSession& session, std::string_view method, const char* id,
+                       const std::string& body, uint64_t* expires_unix_ms) {
   static constexpr std::array<std::string_view, 1> kKeys = {"expires_unix_ms"};
   ASSIGN_OR_RETURN(const std::string answer,
                    session.link().Request(method, HoldTarget(id), body, 0));
@@ -66,7 +66,7 @@ gantry_error* gantry_hold_put(gantry_client* client, const char* id, const gantr
     if (spec == nullptr) return Fail(ErrorCode::kInvalidArgument, "the hold is NULL", {}, "spec");
     ASSIGN_OR_RETURN(const std::string body, HoldBody(client->session->link().workload(), *spec));
     RETURN_IF_ERROR(client->session->memory().sleep().CheckHeld(*spec));
-    return AskForHold(*client->session, "PUT", id, body, expires_unix_ms);
+    return SendHoldRequest(*client->session, "PUT", id, body, expires_unix_ms);
   });
 }
 
@@ -74,9 +74,9 @@ gantry_error* gantry_hold_extend(gantry_client* client, const char* id, uint64_t
                                  uint64_t* expires_unix_ms) {
   return EnterObject(client, [&]() -> Status {
     RETURN_IF_ERROR(CheckId(id));
-    return AskForHold(*client->session, "PATCH", id,
-                      HoldExtensionBody(client->session->link().workload(), ttl_ms),
-                      expires_unix_ms);
+    return SendHoldRequest(*client->session, "PATCH", id,
+                           HoldExtensionBody(client->session->link().workload(), ttl_ms),
+                           expires_unix_ms);
   });
 }
 

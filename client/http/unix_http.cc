@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/poll_fd.h"
 
 namespace gantry::client {
 namespace {
@@ -137,7 +138,7 @@ Result<HttpReply> UnixHttp::Receive(Connection* connection, TimePoint deadline, 
   HttpReplyParser parser;
   std::array<char, kReadBytes> bytes;
   while (true) {
-    const bool arrived = connection->wait.Await(fd, deadline);
+    const bool arrived = AwaitInputSoon(fd, deadline);
     const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     const int error_number = received < 0 ? errno : 0;
     const bool in_time = Clock::now() <= deadline;

@@ -9,7 +9,6 @@
 
 #include "client/http/http_reply_parser.h"
 #include "lib/base/clock.h"
-#include "lib/base/input_wait.h"
 #include "lib/base/mutex.h"
 #include "lib/base/unique_fd.h"
 
@@ -46,8 +45,7 @@ class UnixHttp {
  private:
   struct Connection {
     UniqueFd fd;
-    bool used = false;  // a request was answered
-    InputWait wait;
+    bool used = false;        // a request was answered
     milliseconds timeout{0};  // what the socket's options say
   };
   // How an exchange ended, beside its reply.

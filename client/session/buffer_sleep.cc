@@ -96,7 +96,7 @@ Status BufferSleep::WakeUp(const std::vector<BufferPointer>& buffers) {
     // All of them sleep on: the caller may free the memory, which peers must not read then.
     for (const BufferAnswer* each : new_ones) {
       const std::string target = "/v1/buffers/" + UrlEscape(each->id) + "?drain_ms=0";
-      static_cast<void>(link_.Ask(
+      static_cast<void>(link_.Exchange(
           {.method = "DELETE", .target = target, .repeatable = true, .timeout = link_.timeout()}));
     }
     if (!awake.empty()) static_cast<void>(Suspension("suspend", &awake, 0, "release"));

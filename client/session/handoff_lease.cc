@@ -31,7 +31,7 @@ Result<std::unique_ptr<HandoffLease>> HandoffLease::Attach(const std::string& so
   wire::HandoffRequest attach;
   attach.type = wire::HandoffType::kAttach;
   attach.lease_token = lease_token;
-  ASSIGN_OR_RETURN(const wire::HandoffReply ignored, lease->Ask(attach, {}));
+  ASSIGN_OR_RETURN(const wire::HandoffReply ignored, lease->Exchange(attach, {}));
   static_cast<void>(ignored);
   return lease;
 }
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> HandoffLease::HandOver(std::span<const int> fds
   wire::HandoffRequest request;
   request.type = wire::HandoffType::kFds;
   request.fd_count = fds.size();
-  ASSIGN_OR_RETURN(wire::HandoffReply reply, Ask(request, fds));
+  ASSIGN_OR_RETURN(wire::HandoffReply reply, Exchange(request, fds));
   if (reply.tokens.size() != fds.size()) {
     return Fail(ErrorCode::kInternal, "the sidecar answered " + std::to_string(fds.size()) +
                                           " descriptors with " +
@@ -53,12 +53,12 @@ Status HandoffLease::Release(const std::vector<std::string>& tokens) {
   wire::HandoffRequest request;
   request.type = wire::HandoffType::kRelease;
   request.tokens = tokens;
-  RETURN_IF_ERROR(Ask(request, {}));
+  RETURN_IF_ERROR(Exchange(request, {}));
   return {};
 }
 
 Status HandoffLease::Ping() {
-  RETURN_IF_ERROR(Ask({}, {}));
+  RETURN_IF_ERROR(Exchange({}, {}));
   return {};
 }
 
@@ -69,8 +69,8 @@ bool HandoffLease::alive() const {
 
 void HandoffLease::End() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request,
-                                             std::span<const int> fds) {
+Result<wire::HandoffReply> HandoffLease::Exchange(const wire::HandoffRequest& request,
+                                                  std::span<const int> fds) {
   const auto lost = [](std::string why) {
     return Fail(ErrorCode::kSidecarLost, "the lease is lost: " + std::move(why), kLeaseLostHint);
   };

@@ -35,7 +35,8 @@ class HandoffLease {
 
  private:
   explicit HandoffLease(UniqueFd socket) : socket_(std::move(socket)) {}
-  Result<wire::HandoffReply> Ask(const wire::HandoffRequest& request, std::span<const int> fds);
+  Result<wire::HandoffReply> Exchange(const wire::HandoffRequest& request,
+                                      std::span<const int> fds);
 
   const UniqueFd socket_;
   Mutex mutex_;                             // one request and its reply at a time

@@ -46,11 +46,11 @@ SidecarLink::SidecarLink(SessionOptions options, std::string api_socket)
 Status SidecarLink::Attach() {
   const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
   const std::string body = LeaseBody(options_.engine_id);
-  ASSIGN_OR_RETURN(const std::string answer, Ask({.method = "PUT",
-                                                  .target = target,
-                                                  .body = body,
-                                                  .repeatable = true,
-                                                  .timeout = options_.timeout}));
+  ASSIGN_OR_RETURN(const std::string answer, Exchange({.method = "PUT",
+                                                       .target = target,
+                                                       .body = body,
+                                                       .repeatable = true,
+                                                       .timeout = options_.timeout}));
   ASSIGN_OR_RETURN(lease_answer_, ReadLease(answer));
   std::string path = options_.handoff_socket;
   if (path.empty()) {
@@ -90,7 +90,7 @@ Status SidecarLink::Ping() {
   return lease_->Ping();
 }
 
-Result<std::string> SidecarLink::Ask(HttpRequest request, std::string* raw) {
+Result<std::string> SidecarLink::Exchange(HttpRequest request, std::string* raw) {
   if (closed_) return Fail(Closed());
   request.bearer = lease_answer_.lease_token;
   auto reply = http_.Send(request);
@@ -112,21 +112,21 @@ Result<std::string> SidecarLink::Ask(HttpRequest request, std::string* raw) {
 
 Result<std::string> SidecarLink::Post(std::string_view target, std::string_view body,
                                       uint64_t wait_ms) {
-  return Ask({.method = "POST",
-              .target = target,
-              .body = body,
-              .repeatable = true,  // each names what it makes, or asks only
-              .timeout = options_.timeout + Bounded(wait_ms)});
+  return Exchange({.method = "POST",
+                   .target = target,
+                   .body = body,
+                   .repeatable = true,  // each names what it makes, or asks only
+                   .timeout = options_.timeout + Bounded(wait_ms)});
 }
 
 Result<std::string> SidecarLink::Request(std::string_view method, std::string_view target,
                                          std::string_view body, uint64_t wait_ms) {
   RETURN_IF_ERROR(CheckTarget(method, target));
-  return Ask({.method = method,
-              .target = target,
-              .body = body,
-              .repeatable = method != "POST" && method != "PATCH",
-              .timeout = options_.timeout + Bounded(wait_ms)});
+  return Exchange({.method = method,
+                   .target = target,
+                   .body = body,
+                   .repeatable = method != "POST" && method != "PATCH",
+                   .timeout = options_.timeout + Bounded(wait_ms)});
 }
 
 Result<std::vector<std::string>> SidecarLink::HandOver(std::span<const int> fds) {
@@ -150,13 +150,13 @@ void SidecarLink::ReleaseFds(const std::vector<std::string>& tokens) {
   }
 }
 
-Status SidecarLink::TellUnheard() {
+Status SidecarLink::ResendUnheard() {
   Unheard unheard = silence_.Take();
   while (!unheard.targets.empty()) {
-    auto answer = Ask({.method = "DELETE",
-                       .target = unheard.targets.back(),
-                       .repeatable = true,
-                       .timeout = options_.timeout + Bounded(kDropDrainMs)});
+    auto answer = Exchange({.method = "DELETE",
+                            .target = unheard.targets.back(),
+                            .repeatable = true,
+                            .timeout = options_.timeout + Bounded(kDropDrainMs)});
     if (!answer && silence_.IsOn()) {
       for (std::string& target : unheard.targets) silence_.KeepTarget(std::move(target));
       for (std::string& token : unheard.tokens) silence_.KeepToken(std::move(token));

@@ -45,7 +45,7 @@ class SidecarLink {
 
   // The body of the answer, or the problem in it. kSidecarLost: the sidecar or the lease is gone.
   // `raw`: the body, also when it is a problem.
-  Result<std::string> Ask(HttpRequest request, std::string* raw = nullptr);
+  Result<std::string> Exchange(HttpRequest request, std::string* raw = nullptr);
   Result<std::string> Post(std::string_view target, std::string_view body, uint64_t wait_ms);
   // Checks what callers say of method and target.
   Result<std::string> Request(std::string_view method, std::string_view target,
@@ -59,7 +59,7 @@ class SidecarLink {
 
   Silence& silence() { return silence_; }
   // Tells the sidecar what ended while it stood still.
-  Status TellUnheard();
+  Status ResendUnheard();
 
   // Not closed, and the sidecar holds the lease.
   bool is_alive() const { return !closed_ && lease_->alive(); }

@@ -92,11 +92,11 @@ Result<std::shared_ptr<TransferRecord>> TransferCalls::Submit(const gantry_trans
                       .answer_type = kCborBodyType,
                       .repeatable = true,  // it names what it makes
                       .timeout = link_.timeout() + milliseconds(static_cast<int64_t>(slice))};
-  Result<std::string> body = link_.Ask(post);
+  Result<std::string> body = link_.Exchange(post);
   const bool is_refused = slice > 0 && IsRefusedWait(body);
   if (is_refused) {
     post.target = "/v1/transfers?wait_ms=0";
-    body = link_.Ask(post);
+    body = link_.Exchange(post);
   }
   if (!body) return Fail(std::move(body).error());
   ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(*std::move(body)));
@@ -120,11 +120,11 @@ Status TransferCalls::Await(TransferRecord& transfer, uint64_t timeout_ms) {
     if (asked && left == 0) return {};
     const uint64_t slice = may_wait ? std::min(left, kWaitSliceMs) : 0;
     const std::string target = TransferTarget(transfer, slice);
-    auto body = link_.Ask({.method = "GET",
-                           .target = target,
-                           .answer_type = kCborBodyType,
-                           .repeatable = true,
-                           .timeout = link_.timeout() + milliseconds(slice)});
+    auto body = link_.Exchange({.method = "GET",
+                                .target = target,
+                                .answer_type = kCborBodyType,
+                                .repeatable = true,
+                                .timeout = link_.timeout() + milliseconds(slice)});
     const bool is_refused = slice > 0 && IsRefusedWait(body);
     if (!body && !is_refused) return Fail(std::move(body).error());
     if (!is_refused) {
@@ -144,11 +144,12 @@ Status TransferCalls::Cancel(TransferRecord& transfer, uint64_t timeout_ms) {
   const Remaining remaining(timeout_ms);
   const uint64_t slice = std::min(timeout_ms, kWaitSliceMs);
   const std::string target = TransferTarget(transfer, slice);
-  ASSIGN_OR_RETURN(std::string body, link_.Ask({.method = "DELETE",
-                                                .target = target,
-                                                .answer_type = kCborBodyType,
-                                                .repeatable = true,
-                                                .timeout = link_.timeout() + milliseconds(slice)}));
+  ASSIGN_OR_RETURN(std::string body,
+                   link_.Exchange({.method = "DELETE",
+                                   .target = target,
+                                   .answer_type = kCborBodyType,
+                                   .repeatable = true,
+                                   .timeout = link_.timeout() + milliseconds(slice)}));
   ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
   transfer.Learn(std::move(answer));
   return remaining.ms() > 0 ? Await(transfer, remaining.ms()) : Status();
@@ -161,12 +162,12 @@ Result<std::shared_ptr<ViewRecord>> TransferCalls::MakeView(const gantry_view_sp
                                                   std::to_string(views_made_.fetch_add(1));
   RETURN_IF_ERROR(CheckName(id, "id"));
   const std::string request = ViewBody(link_.workload(), id, spec);
-  ASSIGN_OR_RETURN(std::string body, link_.Ask({.method = "POST",
-                                                .target = "/v1/views",
-                                                .body = request,
-                                                .body_type = kCborBodyType,
-                                                .repeatable = true,  // it names what it makes
-                                                .timeout = 2 * link_.timeout()}));
+  ASSIGN_OR_RETURN(std::string body, link_.Exchange({.method = "POST",
+                                                     .target = "/v1/views",
+                                                     .body = request,
+                                                     .body_type = kCborBodyType,
+                                                     .repeatable = true,  // it names what it makes
+                                                     .timeout = 2 * link_.timeout()}));
   ASSIGN_OR_RETURN(ViewAnswer answer, ReadView(std::move(body)));
   return std::make_shared<ViewRecord>(std::move(answer));
 }
@@ -190,7 +191,7 @@ Status TransferCalls::Drop(ViewRecord& view) {
 Status TransferCalls::DeleteView(ViewRecord& view) {
   if (link_.is_closed() || view.deleted().exchange(true)) return {};
   const std::string target = ViewTarget(view);
-  auto answer = link_.Ask(
+  auto answer = link_.Exchange(
       {.method = "DELETE", .target = target, .repeatable = true, .timeout = link_.timeout()});
   if (answer || answer.error().code == ErrorCode::kNotFound) return {};
   view.deleted() = false;

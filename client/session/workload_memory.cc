@@ -96,7 +96,7 @@ Result<std::vector<BufferPointer>> WorkloadMemory::Register(
 Result<std::vector<BufferPointer>> WorkloadMemory::RegisterAll(
     std::span<const gantry_buffer_spec> specs, Trust trust) {
   if (link_.is_closed()) return Fail(SidecarLink::Closed());
-  RETURN_IF_ERROR(link_.TellUnheard());  // they may have the same names
+  RETURN_IF_ERROR(link_.ResendUnheard());  // they may have the same names
   std::vector<BufferRequest> requests;
   for (size_t i = 0; i < specs.size(); ++i) {
     ASSIGN_OR_RETURN(BufferRequest request, locator_.RequestFor(specs[i], i));
@@ -193,7 +193,7 @@ Status WorkloadMemory::Drop(const BufferPointer& buffer) {
     done = Unregister(buffer, kDropDrainMs);
     unheard = !done && done.error().code == ErrorCode::kDeadlineExceeded;
   }
-  if (!unheard) return link_.TellUnheard();
+  if (!unheard) return link_.ResendUnheard();
   if (!buffer->registered || link_.is_closed()) return done;
   link_.silence().KeepTarget(BufferTarget(*buffer, kDropDrainMs));
   buffers_.Forget(buffer);
@@ -208,11 +208,11 @@ Status WorkloadMemory::Unregister(const BufferPointer& buffer, uint64_t drain_ms
   // With the lease gone the sidecar has dropped the buffer already, or is doing it.
   if (buffer->registered && link_.is_alive()) {
     const std::string target = BufferTarget(*buffer, drain_ms);
-    auto answer = link_.Ask({.method = "DELETE",
-                             .target = target,
-                             .repeatable = true,
-                             .timeout = link_.timeout() + SidecarLink::Bounded(drain_ms)},
-                            report);
+    auto answer = link_.Exchange({.method = "DELETE",
+                                  .target = target,
+                                  .repeatable = true,
+                                  .timeout = link_.timeout() + SidecarLink::Bounded(drain_ms)},
+                                 report);
     const bool gone = !answer && (answer.error().code == ErrorCode::kNotFound ||
                                   answer.error().code == ErrorCode::kUnregistered);
     if (!answer && !gone && link_.is_alive()) {

@@ -84,7 +84,7 @@ bool WriteAll(std::string_view text) {
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& line) override {
-    TellDropped(line);
+    WriteDropped(line);
     if (!Write(line)) ++Lines().refused;
     ++Lines().handled;
   }
@@ -98,7 +98,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   // Where they are missing: they were older than `next`, and newer than the line before it.
-  void TellDropped(const spdlog::details::log_msg& next) {
+  void WriteDropped(const spdlog::details::log_msg& next) {
     const uint64_t dropped = LinesDropped();
     const uint64_t told = Lines().told;
     if (dropped == told) return;

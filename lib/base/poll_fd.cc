@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "lib/base/bounded_spin.h"
+
 namespace gantry {
 namespace {
 
 constexpr int kLongest = 1'000'000;
+constexpr BoundedSpin kSoon{microseconds(100)};
 
 }  // namespace
 
@@ -25,6 +28,15 @@ bool AwaitInput(int fd, TimePoint deadline) {
     if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // the reader sees what it is
   } while (Clock::now() < deadline);
   return false;
+}
+
+bool AwaitInputSoon(int fd, TimePoint deadline) {
+  const auto is_readable = [fd] {
+    pollfd readable{fd, POLLIN, 0};
+    const int ready = ::poll(&readable, 1, 0);
+    return ready > 0 || (ready < 0 && errno != EINTR);
+  };
+  return kSoon.Until(is_readable, deadline) || AwaitInput(fd, deadline);
 }
 
 }  // namespace gantry

@@ -14,4 +14,8 @@ int MillisecondsUntil(TimePoint deadline);
 // unix_stream_data_wait wakes up for every event, also when the peer reads what was sent.
 bool AwaitInput(int fd, TimePoint deadline);
 
+// Does the same, but looks for 100 microseconds before it sleeps. For short answers, which often
+// come sooner than a wake-up.
+bool AwaitInputSoon(int fd, TimePoint deadline);
+
 }  // namespace gantry

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "lib/base/bounded_spin.h"
 #include "lib/base/error.h"
 #include "lib/base/poll_fd.h"
 #include "lib/http/error_response.h"
@@ -37,7 +38,7 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 }  // namespace
 
 HttpConnection::HttpConnection(UniqueFd socket, std::optional<uid_t> uid, ConnectionShare* share)
-    : socket_(std::move(socket)), uid_(uid), share_(share), spin_(share->limits.input_spin) {
+    : socket_(std::move(socket)), uid_(uid), share_(share) {
   SetDeadline(share_->limits.request_time_max);
 }
 
@@ -66,7 +67,6 @@ HttpConnection::State HttpConnection::Receive() {
     if (received == 0 || (received < 0 && !WouldBlock())) return State::kEnded;
     if (received < 0) return State::kWantsInput;
     if (begins) SetDeadline(share_->limits.request_time_max);
-    if (spun_in_vain_) spin_.Slept(Clock::now() - *std::exchange(spun_in_vain_, std::nullopt));
     if (!ChargeInput()) {
       EndWith(LastResponse(ErrorResponse(
           Error(ErrorCode::kResourceExhausted, "too many large requests at once", "try again"))));
@@ -203,10 +203,8 @@ bool HttpConnection::HasInput() {
 }
 
 bool HttpConnection::SpinForInput() {
-  spun_in_vain_.reset();
-  if (spin_.Until([this] { return share_->stopping || HasInput(); })) return true;
-  spun_in_vain_ = Clock::now();
-  return false;
+  const BoundedSpin spin(share_->limits.input_spin);
+  return spin.Until([this] { return share_->stopping || HasInput(); });
 }
 
 void HttpConnection::Cut() { ::shutdown(socket_.get(), SHUT_RDWR); }

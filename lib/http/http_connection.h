@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "lib/base/adaptive_spin.h"
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
 #include "lib/http/http_interpreter.h"
@@ -62,7 +61,7 @@ class HttpConnection final : public ResponseChannel {
   bool has_served() const { return served_; }
   // True when a request was begun but is incomplete.
   bool is_in_request() const { return !input_.empty() && output_.empty() && !ends_; }
-  // Polls for input for as long as it pays compared to a wake-up. REQUIRES is_idle().
+  // Looks for input for limits.input_spin. REQUIRES is_idle().
   bool SpinForInput();
   // End of the current state's time limit.
   TimePoint deadline() const { return deadline_; }
@@ -103,8 +102,6 @@ class HttpConnection final : public ResponseChannel {
   bool lingers_ = false;  // all is sent; waiting for the client to close
   TimePoint since_;
   TimePoint deadline_;
-  AdaptiveSpin spin_;
-  std::optional<TimePoint> spun_in_vain_;
 };
 
 }  // namespace gantry::http

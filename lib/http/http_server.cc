@@ -16,7 +16,7 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
-#include "lib/base/log_gate.h"
+#include "lib/base/log_rate_limiter.h"
 #include "lib/base/mutex.h"
 #include "lib/base/thread.h"
 #include "lib/http/connection_entries.h"
@@ -100,8 +100,8 @@ class HttpServer::Loop {
   size_t running_threads_ GUARDED_BY(mutex_) = 0;
   bool accept_pauses_ GUARDED_BY(mutex_) = false;  // no descriptors left; the sweep goes on
   TimePoint drain_deadline_ GUARDED_BY(mutex_) = TimePoint::max();
-  log::Gate gave_way_;
-  log::Gate no_thread_;
+  log::RateLimiter gave_way_;
+  log::RateLimiter no_thread_;
   std::jthread sweeper_;
 };
 

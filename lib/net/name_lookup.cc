@@ -104,8 +104,8 @@ std::vector<SocketAddress> InTurn(std::vector<SocketAddress> addresses) {
 }
 
 // Waits for what the request's thread does.
-Result<std::shared_ptr<Request>> Ask(const HostPort& name, TimePoint deadline,
-                                     const Cancelled& cancelled) {
+Result<std::shared_ptr<Request>> AwaitLookup(const HostPort& name, TimePoint deadline,
+                                             const Cancelled& cancelled) {
   auto request = std::make_shared<Request>(name);
   RETURN_IF_ERROR(Begin(request));
   MutexLock lock(request->mutex);
@@ -129,7 +129,7 @@ Result<std::shared_ptr<Request>> Ask(const HostPort& name, TimePoint deadline,
 Result<std::vector<SocketAddress>> LookUp(const HostPort& name, TimePoint deadline,
                                           const Cancelled& cancelled) {
   if (const auto literal = ParseAddress(name)) return std::vector{*literal};
-  ASSIGN_OR_RETURN(const auto request, Ask(name, deadline, cancelled));
+  ASSIGN_OR_RETURN(const auto request, AwaitLookup(name, deadline, cancelled));
   std::vector<SocketAddress> addresses = AddressesOf(request->list);
   if (addresses.empty()) return NoAddress(name, EAI_NONAME);
   return InTurn(std::move(addresses));

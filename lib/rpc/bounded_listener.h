@@ -16,7 +16,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/host_port.h"
-#include "lib/base/log_gate.h"
+#include "lib/base/log_rate_limiter.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
@@ -96,9 +96,9 @@ class BoundedListener {
   UniqueFd wake_;
   Connections connections_;  // used by the thread
   bool paused_ = false;      // used by the thread: no descriptors left
-  log::Gate gave_way_;
-  log::Gate refused_;
-  log::Gate no_thread_;
+  log::RateLimiter gave_way_;
+  log::RateLimiter refused_;
+  log::RateLimiter no_thread_;
   KeptPeers kept_;
   std::jthread thread_;
 };

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "lib/base/log.h"
-#include "lib/base/log_gate.h"
+#include "lib/base/log_rate_limiter.h"
 
 namespace gantry::rpc {
 namespace {
@@ -23,10 +23,10 @@ constexpr std::string_view kNoCallThread = "Could not create grpc_sync_server wo
 
 std::atomic<size_t> call_threads_refused = 0;
 
-void TellOfNoThread() {
-  static log::Gate gate;
+void LogNoThread() {
+  static log::RateLimiter limiter;
   ++call_threads_refused;
-  const auto untold = gate.Pass();
+  const auto untold = limiter.Pass();
   if (!untold) return;
   log::Warning("a call was refused: gRPC could make no thread for it",
                {{"hint", "raise the pod's limit of processes (pids.max)"},
@@ -44,8 +44,8 @@ bool IsAboutHandshakes(std::string_view file) {
 // port can make one fail. What gRPC says of it names no peer.
 class HandshakeLog {
  public:
-  void Tell(std::string_view said) {
-    const auto untold = GateOf(said).Pass();
+  void Log(std::string_view said) {
+    const auto untold = LimiterOf(said).Pass();
     if (!untold) return;
     log::Warning("a TLS handshake with a peer failed",
                  {{"said", said}, {"more_since_the_last_line", *untold}});
@@ -54,7 +54,7 @@ class HandshakeLog {
  private:
   static constexpr size_t kKindsMax = 32;
 
-  log::Gate& GateOf(std::string_view said) {
+  log::RateLimiter& LimiterOf(std::string_view said) {
     const MutexLock lock(mutex_);
     const auto known = kinds_.find(said);
     if (known != kinds_.end()) return known->second;
@@ -62,8 +62,9 @@ class HandshakeLog {
   }
 
   Mutex mutex_;
-  std::map<std::string, log::Gate, std::less<>> kinds_ GUARDED_BY(mutex_);  // keeps their places
-  log::Gate others_;
+  std::map<std::string, log::RateLimiter, std::less<>> kinds_
+      GUARDED_BY(mutex_);  // keeps their places
+  log::RateLimiter others_;
 };
 
 void Write(gpr_log_func_args* said) {
@@ -71,12 +72,12 @@ void Write(gpr_log_func_args* said) {
                         !std::string_view(said->message).starts_with(kNoHost);
   const log::Fields fields = {{"said", said->message}, {"file", said->file}, {"line", said->line}};
   if (is_error && std::string_view(said->message).starts_with(kNoCallThread)) {
-    TellOfNoThread();
+    LogNoThread();
   } else if (!is_error) {
     log::Debug("gRPC says something", fields);
   } else if (IsAboutHandshakes(said->file)) {
     static HandshakeLog handshakes;
-    handshakes.Tell(said->message);
+    handshakes.Log(said->message);
   } else {
     log::Error("gRPC reports an error", fields);
   }

@@ -12,7 +12,7 @@
 
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
-#include "lib/base/log_gate.h"
+#include "lib/base/log_rate_limiter.h"
 #include "lib/base/mutex.h"
 #include "lib/base/thread.h"
 #include "lib/rpc/bounded_listener.h"
@@ -100,7 +100,7 @@ class GrpcHealthServer final : public HealthServer {
     if (!options_.alive) return true;
     const Status alive = options_.alive();
     if (alive) return true;
-    if (gate_.Pass()) log::Error("the process stands still", {{"error", alive.error()}});
+    if (limiter_.Pass()) log::Error("the process stands still", {{"error", alive.error()}});
     return false;
   }
 
@@ -118,7 +118,7 @@ class GrpcHealthServer final : public HealthServer {
   }
 
   const HealthServerOptions options_;
-  mutable log::Gate gate_;
+  mutable log::RateLimiter limiter_;
   Mutex publishing_;
   std::optional<bool> published_alive_ GUARDED_BY(publishing_);
   std::optional<bool> published_ready_ GUARDED_BY(publishing_);

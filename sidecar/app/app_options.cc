@@ -40,7 +40,7 @@ engine::EngineOptions EngineOptionsOf(const SidecarConfig& config) {
   options.deadline_default = Millis(config.deadline_ms_default);
   options.deadline_max = Millis(config.deadline_ms_max);
   options.quiesce_max = Millis(config.quiesce_ms_max);
-  options.answer_spin = SpinOf(config, options.answer_spin);
+  options.driver_spin = SpinOf(config, options.driver_spin);
   options.chunk_bytes_max = config.chunk_bytes_max;
   return options;
 }

@@ -21,9 +21,9 @@ Result<transport::BounceStage> BouncePath::Register() {
   ASSIGN_OR_RETURN(StagingArea* const staging, staging_);
   const transport::StagingHalf& half = *staging->initiator();
   ASSIGN_OR_RETURN(
-      auto on_nics,
+      auto nic_memory,
       registrar_.Register({{half.allocation, half.stage_offset, half.memory.size()}}, {}));
-  return transport::BounceStage{half.allocation, std::move(on_nics), half.stage_offset};
+  return transport::BounceStage{half.allocation, std::move(nic_memory), half.stage_offset};
 }
 
 Result<transport::StageTarget*> BouncePath::target() const {

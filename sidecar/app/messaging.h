@@ -1,14 +1,14 @@
 // Builds notifications and holds, for this sidecar and over the peers' outbox. Thread-safe, except
-// Meet and Part.
+// ConnectPeers and DisconnectPeers.
 #pragma once
 
 #include <memory>
 
-#include "sidecar/messaging/hold_desk.h"
+#include "sidecar/messaging/hold_client.h"
 #include "sidecar/messaging/hold_table.h"
 #include "sidecar/messaging/notification_center.h"
-#include "sidecar/peer/client/peer_directory.h"
-#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/link/peer_directory.h"
+#include "sidecar/peer/link/peer_outbox.h"
 #include "sidecar/peer/server/peer_server.h"
 
 namespace gantry {
@@ -20,18 +20,18 @@ class Messaging {
             engine::EventLog& events, metrics::Metrics& metrics)
       : notifications_(workloads, events, metrics),
         holds_(workloads, buffers, events, metrics),
-        desk_(holds_) {}
-  ~Messaging() { Part(); }
+        hold_client_(holds_) {}
+  ~Messaging() { DisconnectPeers(); }
 
-  // Connects it to the peers, until Part. REQUIRES at Part that no admission runs.
-  void Meet(peer::PeerDirectory& peers) {
+  // Until DisconnectPeers. REQUIRES at DisconnectPeers that no admission runs.
+  void ConnectPeers(peer::PeerDirectory& peers) {
     outbox_ = std::make_unique<peer::PeerOutbox>(peers);
     notifications_.SetMessenger(outbox_.get());
-    desk_.SetMessenger(outbox_.get());
+    hold_client_.SetMessenger(outbox_.get());
   }
-  void Part() {
+  void DisconnectPeers() {
     notifications_.SetMessenger(nullptr);
-    desk_.SetMessenger(nullptr);
+    hold_client_.SetMessenger(nullptr);
     outbox_.reset();
   }
   // Passes peers' incoming messages to these objects.
@@ -46,12 +46,12 @@ class Messaging {
 
   engine::NotificationCenter& notifications() { return notifications_; }
   engine::HoldTable& holds() { return holds_; }
-  engine::HoldDesk& desk() { return desk_; }
+  engine::HoldClient& hold_client() { return hold_client_; }
 
  private:
   engine::NotificationCenter notifications_;
   engine::HoldTable holds_;
-  engine::HoldDesk desk_;
+  engine::HoldClient hold_client_;
   std::unique_ptr<peer::PeerOutbox> outbox_;
 };
 

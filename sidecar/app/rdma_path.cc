@@ -67,7 +67,7 @@ Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config,
     transport::NicAssignment::Machine machine;
     machine.address_of_gpu = [&pool](const std::string& uuid) { return pool.PciAddressOf(uuid); };
     nics = std::make_unique<const transport::NicAssignment>(**devices, std::move(machine));
-    nics->Tell(pool.gpus().value_or(std::vector<std::string>()));
+    nics->LogChoices(pool.gpus().value_or(std::vector<std::string>()));
   }
   return std::unique_ptr<RdmaPath>(
       new RdmaPath(std::move(verbs), *std::move(devices), std::move(nics), std::move(events)));

@@ -14,6 +14,7 @@
 #include "lib/rpc/health_server.h"
 #include "sidecar/api/routes.h"
 #include "sidecar/app/app_options.h"
+#include "sidecar/app/copy_path.h"
 #include "sidecar/app/housekeeping.h"
 #include "sidecar/app/liveness.h"
 #include "sidecar/app/messaging.h"
@@ -24,17 +25,16 @@
 #include "sidecar/app/worker_views.h"
 #include "sidecar/messaging/event_log.h"
 #include "sidecar/metrics/metrics.h"
-#include "sidecar/peer/client/peer_directory.h"
-#include "sidecar/peer/execution/execution_caller.h"
-#include "sidecar/peer/execution/execution_desk.h"
+#include "sidecar/peer/execution/execution_client.h"
+#include "sidecar/peer/execution/execution_server.h"
 #include "sidecar/peer/identity/peer_security.h"
+#include "sidecar/peer/link/peer_directory.h"
 #include "sidecar/peer/server/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/handoff_server.h"
 #include "sidecar/registry/workload_end.h"
 #include "sidecar/registry/workload_table.h"
 #include "sidecar/transfer/transfer_engine.h"
-#include "sidecar/worker/pool/worker_pool.h"
 
 namespace gantry {
 namespace {
@@ -77,11 +77,12 @@ class App final : public SidecarApp {
   ~App() override {
     stopping_ = true;
     if (health_) health_->Refresh();
-    if (engine_) engine_->Close();            // those who wait for transfers get their answers
-    if (executions_) executions_->Close();    // while the peers can say that theirs are quiet
+    if (engine_) engine_->Close();  // those who wait for transfers get their answers
+    if (execution_client_)
+      execution_client_->Close();             // while the peers can say that theirs are quiet
     if (peer_server_) peer_server_->Close();  // and those who wait for peers or for uses
     if (peers_) peers_->Close();
-    if (desk_) desk_->Close();
+    if (execution_server_) execution_server_->Close();
     if (registry_) registry_->Close();
     if (engine_) engine_->StopRetries();
     events_.Close();
@@ -89,7 +90,7 @@ class App final : public SidecarApp {
     metrics_.SetGaugeSource(nullptr);
     handoff_.reset();  // the leases of the workloads end
     housekeeping_.reset();
-    if (messaging_) messaging_->Part();
+    if (messaging_) messaging_->DisconnectPeers();
     peers_.reset();
     if (tcp_path_) tcp_path_->EndCopies();  // of peers' requests, too: the engine drives them
     engine_.reset();
@@ -101,7 +102,7 @@ class App final : public SidecarApp {
   Status Build() {
     RETURN_IF_ERROR(StartWorkers());
     ASSIGN_OR_RETURN(security_, peer::PeerSecurity::Load(SecurityOptions(config_)));
-    ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_, *pool_));
+    ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_, *copies_));
     RETURN_IF_ERROR(OpenRdma());
     MakeRegistry();
     RETURN_IF_ERROR(MakeEngine());
@@ -129,14 +130,14 @@ class App final : public SidecarApp {
 
  private:
   Status StartWorkers() {
-    ASSIGN_OR_RETURN(pool_, worker::WorkerPool::Create(WorkerOptionsOf(config_)));
+    ASSIGN_OR_RETURN(copies_, CopyPath::Create(config_));
     return {};
   }
 
   Status OpenRdma() {
     const std::vector<std::string> none;
     const auto& offered = standing_.pod.slot ? standing_.pod.slot->rdma_devices : none;
-    rdma_path_ = RdmaPath::Create(config_, offered, *pool_);
+    rdma_path_ = RdmaPath::Create(config_, offered, copies_->pool());
     if (rdma_path_) bounce_path_ = std::make_unique<BouncePath>(**rdma_path_, tcp_path_->staging());
     if (rdma_path_ || rdma_path_.error().code != ErrorCode::kInvalidArgument) return {};
     return Fail(rdma_path_.error());
@@ -154,21 +155,22 @@ class App final : public SidecarApp {
         });
     registry::RegistryLimits registry_limits;
     registry_limits.buffers_max = config_.buffers_max;
-    registry_ = std::make_unique<registry::BufferRegistry>(registry_limits, *pool_, *workloads_);
+    registry_ =
+        std::make_unique<registry::BufferRegistry>(registry_limits, copies_->pool(), *workloads_);
     if (rdma_path_) registry_->SetNicRegistrar(&(*rdma_path_)->registrar());
     messaging_ = std::make_unique<Messaging>(*workloads_, *registry_, events_, metrics_);
   }
 
   Status MakeEngine() {
     const TransportSources sources = {
-        config_, *pool_, *tcp_path_, rdma_path_, bounce_path_.get(), [this](const Error& why) {
+        config_, *copies_, *tcp_path_, rdma_path_, bounce_path_.get(), [this](const Error& why) {
           metrics_.PathError(wire::Path::kRdma, why.code);
         }};
-    engine_ = std::make_unique<engine::TransferEngine>(EngineOptionsOf(config_), *pool_,
-                                                       MakeTransports(sources, &to_peers_),
-                                                       *registry_, events_, metrics_);
+    engine_ = std::make_unique<engine::TransferEngine>(
+        EngineOptionsOf(config_), copies_->pool(), copies_->scheduler().hints(),
+        MakeTransports(sources, &to_peers_), *registry_, events_, metrics_);
     RETURN_IF_ERROR(engine_->started());
-    engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
+    engine_->SetMessaging(messaging_->notifications(), messaging_->hold_client());
     return {};
   }
 
@@ -192,15 +194,17 @@ class App final : public SidecarApp {
     server.listen = config_.peer_listen;
     server.security = security_;
     server.count_refusal = [this](metrics::PeerRefusal why) { metrics_.PeerRefused(why); };
-    server.paths = [this, at_start = engine_->Paths()] { return PathsNow(at_start, *pool_); };
-    server.gpus = [this] { return pool_->gpus().value_or(std::vector<std::string>()); };
+    server.paths = [this, at_start = engine_->Paths()] {
+      return PathsNow(at_start, copies_->pool());
+    };
+    server.gpus = [this] { return copies_->pool().gpus().value_or(std::vector<std::string>()); };
     server.fds_max = fds_max_.peers;
     server.sessions_max = fds_max_.peer_sessions;
     server.connections_max = fds_max_.peer_connections;
     server.streams = tcp_path_->Offers();
     server.streams.tcp.connections_max = fds_max_.data_connections;
-    server.streams.tcp.strangers_max =
-        std::min(server.streams.tcp.strangers_max, fds_max_.data_connections / 4);
+    server.streams.tcp.unauthenticated_max =
+        std::min(server.streams.tcp.unauthenticated_max, fds_max_.data_connections / 4);
     if (rdma_path_) {
       server.rdma = &(*rdma_path_)->target();
       server.rdma_devices = (*rdma_path_)->addresses();
@@ -212,8 +216,8 @@ class App final : public SidecarApp {
     static_assert(milliseconds(SidecarConfig::kQuiesceMsLimit) <= wire::kPeerQuiesceMax);
     server.quiesce_max = Millis(config_.quiesce_ms_max);
     messaging_->ServeWith(&server);
-    desk_ = std::make_unique<peer::ExecutionDesk>(*engine_, *registry_);
-    server.executions = desk_.get();
+    execution_server_ = std::make_unique<peer::ExecutionServer>(*engine_, *registry_);
+    server.executions = execution_server_.get();
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
@@ -226,15 +230,15 @@ class App final : public SidecarApp {
     directory.bounce = to_peers_.bounce;
     if (!rdma_path_) directory.why_no_rdma = rdma_path_.error().message;
     peers_ = std::make_unique<peer::PeerDirectory>(
-        std::move(directory), *pool_, events_,
+        std::move(directory), copies_->pool(), events_,
         [this](std::shared_ptr<const engine::RemoteBuffer> buffer, Error why) {
           engine_->StopTransfersUsing(std::move(buffer), std::move(why));
         });
     engine_->SetPeerGateway(peers_.get());
-    desk_->SetPeers(peers_.get());
-    executions_ = std::make_unique<peer::ExecutionCaller>(*peers_, *peer_server_);
-    engine_->SetPeerExecutor(executions_.get());
-    messaging_->Meet(*peers_);
+    execution_server_->SetPeers(peers_.get());
+    execution_client_ = std::make_unique<peer::ExecutionClient>(*peers_, *peer_server_);
+    engine_->SetPeerExecutor(execution_client_.get());
+    messaging_->ConnectPeers(*peers_);
     return {};
   }
 
@@ -266,7 +270,7 @@ class App final : public SidecarApp {
     sample.allocations = registered.allocations;
     sample.registered_bytes = registered.registered_bytes;
     sample.mapped_bytes = registered.mapped_bytes;
-    SampleWorkers(*pool_, &sample);
+    SampleWorkers(copies_->pool(), &sample);
     const engine::EngineTotals transfers = engine_->Totals();
     sample.transfers_queued = transfers.queued;
     sample.transfers_running = transfers.running;
@@ -306,10 +310,10 @@ class App final : public SidecarApp {
     status.pod = standing_.pod;
     status.findings = standing_.findings;
     status.started_unix_ms = started_unix_ms_;
-    status.workers = WorkerViews(*pool_);
-    status.gpus = GpuViews(*pool_);
+    status.workers = WorkerViews(copies_->pool());
+    status.gpus = GpuViews(copies_->pool());
     if (rdma_path_) status.rdma_devices = (*rdma_path_)->Views();
-    status.worker_pid_conflicts = pool_->pid_conflicts();
+    status.worker_pid_conflicts = copies_->pool().pid_conflicts();
     status.limits = LimitsOf(config_, fds_max_);
     return status;
   }
@@ -320,7 +324,7 @@ class App final : public SidecarApp {
   Status Readiness() const {
     if (stopping_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
     RETURN_IF_ERROR(Alive());
-    for (const worker::WorkerStatus& worker : pool_->workers()) {
+    for (const worker::WorkerStatus& worker : copies_->pool().workers()) {
       if (worker.state == worker::WorkerState::kUsable) return {};
     }
     return Fail(ErrorCode::kWorkerLost, "no copy worker is running", "the log says why they end");
@@ -353,7 +357,7 @@ class App final : public SidecarApp {
   Liveness liveness_;
   engine::EventLog events_;
   metrics::Metrics metrics_;
-  std::unique_ptr<worker::WorkerPool> pool_;
+  std::unique_ptr<CopyPath> copies_;
   std::unique_ptr<registry::WorkloadTable> workloads_;
   // Before the registry, whose buffers are on its devices.
   Result<std::unique_ptr<RdmaPath>> rdma_path_ = nullptr;
@@ -364,8 +368,8 @@ class App final : public SidecarApp {
   std::unique_ptr<Messaging> messaging_;
   std::unique_ptr<engine::TransferEngine> engine_;
   PeerTransports to_peers_;  // the engine's
-  std::unique_ptr<peer::ExecutionDesk> desk_;
-  std::unique_ptr<peer::ExecutionCaller> executions_;
+  std::unique_ptr<peer::ExecutionServer> execution_server_;
+  std::unique_ptr<peer::ExecutionClient> execution_client_;
   std::unique_ptr<peer::PeerServer> peer_server_;
   std::unique_ptr<peer::PeerDirectory> peers_;
   std::unique_ptr<registry::HandoffServer> handoff_;

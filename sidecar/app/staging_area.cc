@@ -14,8 +14,9 @@ static_assert(transport::kStagingSlicesAtOnce * transport::kStagingSliceBytes ==
               transport::kFramePayloadBytesMax);
 
 Result<std::unique_ptr<StagingArea>> StagingArea::Create(const SidecarConfig& config,
-                                                         worker::WorkerPool& pool,
+                                                         CopyPath& copies,
                                                          transport::IoLoops& loops) {
+  worker::WorkerPool& pool = copies.pool();
   // For a GPU that comes later the memory is there, and is pinned then.
   if (const Status gpus = pool.HasGpus(); !gpus && !pool.asks_for_gpu()) {
     return Fail(ErrorCode::kPathUnavailable,
@@ -32,17 +33,18 @@ Result<std::unique_ptr<StagingArea>> StagingArea::Create(const SidecarConfig& co
   ASSIGN_OR_RETURN(auto memory, memory::StagingMemory::Create(pool, bytes));
   log::Info("memory of GPUs is staged for the network", {{"bytes", bytes}});
   return std::unique_ptr<StagingArea>(new StagingArea(
-      std::move(memory), slices, [&pool] { pool.WakeWaiter(); },
-      [&loops](TimePoint when, std::function<void()> call) {
+      copies, std::move(memory), slices, [&loops](TimePoint when, std::function<void()> call) {
         loops.at(0).PostAt(when, std::move(call));
       }));
 }
 
-StagingArea::StagingArea(std::unique_ptr<memory::StagingMemory> memory, uint32_t slices,
-                         std::function<void()> wake,
+StagingArea::StagingArea(CopyPath& copies, std::unique_ptr<memory::StagingMemory> memory,
+                         uint32_t slices,
                          std::function<void(TimePoint, std::function<void()>)> call_at)
     : memory_(std::move(memory)),
-      copies_(memory_->allocation(), std::move(wake), std::move(call_at)),
+      copies_(
+          copies.scheduler(), memory_->allocation(), [&pool = copies.pool()] { pool.WakeWaiter(); },
+          std::move(call_at)),
       initiator_{transport::SlicePool(slices),
                  memory_->bytes().first(slices * transport::kStagingSliceBytes), 0, copies_,
                  memory_->allocation()},

@@ -7,21 +7,20 @@
 #include <memory>
 
 #include "lib/base/result.h"
+#include "sidecar/app/copy_path.h"
 #include "sidecar/app/sidecar_config.h"
 #include "sidecar/copy/staged_copies.h"
 #include "sidecar/copy/staging_half.h"
 #include "sidecar/memory/staging_memory.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/transport/tcp/channel/io_loop.h"
-#include "sidecar/worker/pool/worker_pool.h"
 
 namespace gantry {
 
 class StagingArea {
  public:
   // A failure does not fail the start: GPU memory then cannot use tcp.
-  static Result<std::unique_ptr<StagingArea>> Create(const SidecarConfig& config,
-                                                     worker::WorkerPool& pool,
+  static Result<std::unique_ptr<StagingArea>> Create(const SidecarConfig& config, CopyPath& copies,
                                                      transport::IoLoops& loops);
 
   transport::StagingHalf* initiator() { return &initiator_; }
@@ -30,8 +29,7 @@ class StagingArea {
   metrics::StagingSample Sample() const;
 
  private:
-  StagingArea(std::unique_ptr<memory::StagingMemory> memory, uint32_t slices,
-              std::function<void()> wake,
+  StagingArea(CopyPath& copies, std::unique_ptr<memory::StagingMemory> memory, uint32_t slices,
               std::function<void(TimePoint, std::function<void()>)> call_at);
 
   const std::unique_ptr<memory::StagingMemory> memory_;

@@ -18,10 +18,9 @@ std::string DataAddress(const SidecarConfig& config) {
 }
 
 // Whoever is put as a peer later may be reached over TCP alone: it is made where there are GPUs.
-Result<std::unique_ptr<StagingArea>> MakeStaging(const SidecarConfig& config,
-                                                 worker::WorkerPool& pool,
+Result<std::unique_ptr<StagingArea>> MakeStaging(const SidecarConfig& config, CopyPath& copies,
                                                  transport::IoLoops& loops) {
-  auto staging = StagingArea::Create(config, pool, loops);
+  auto staging = StagingArea::Create(config, copies, loops);
   if (!staging) {
     log::Info("memory of GPUs has no way over tcp", {{"why", staging.error()}});
     staging.error() = Error(staging.error()).WithContext("memory of GPUs is not staged");
@@ -33,7 +32,7 @@ Result<std::unique_ptr<StagingArea>> MakeStaging(const SidecarConfig& config,
 
 Result<std::unique_ptr<TcpPath>> TcpPath::Create(const SidecarConfig& config,
                                                  std::shared_ptr<const peer::PeerSecurity> security,
-                                                 worker::WorkerPool& pool) {
+                                                 CopyPath& copies) {
   if (config.data_tls && !security->has_tls()) {
     return Fail(ErrorCode::kInvalidArgument, "--data-tls needs certificates, and there are none",
                 "give --peer-tls-cert, --peer-tls-key and --peer-tls-ca");
@@ -47,7 +46,7 @@ Result<std::unique_ptr<TcpPath>> TcpPath::Create(const SidecarConfig& config,
           ? config.data_threads
           : transport::IoThreadsFor(config.data_streams, std::thread::hardware_concurrency());
   ASSIGN_OR_RETURN(auto loops, transport::IoLoops::Create(threads));
-  auto staging = MakeStaging(config, pool, *loops);
+  auto staging = MakeStaging(config, copies, *loops);
   return std::unique_ptr<TcpPath>(
       new TcpPath(config, std::move(loops), std::move(tls), std::move(staging)));
 }
@@ -74,7 +73,7 @@ std::unique_ptr<transport::TcpTransport> TcpPath::MakeTransport(std::function<vo
 peer::StreamSettings TcpPath::Offers() {
   peer::StreamSettings options;
   options.listen = DataAddress(config_);
-  options.told = config_.data_host;
+  options.advertised = config_.data_host;
   options.loops = loops_.get();
   options.helpers = &helpers_;
   if (config_.data_tls) options.security = tls_.get();

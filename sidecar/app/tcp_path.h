@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "lib/base/result.h"
+#include "sidecar/app/copy_path.h"
 #include "sidecar/app/sidecar_config.h"
 #include "sidecar/app/staging_area.h"
 #include "sidecar/peer/identity/data_tls.h"
@@ -20,14 +21,12 @@ class TcpPath {
  public:
   static Result<std::unique_ptr<TcpPath>> Create(const SidecarConfig& config,
                                                  std::shared_ptr<const peer::PeerSecurity> security,
-                                                 worker::WorkerPool& pool);
+                                                 CopyPath& copies);
 
   // Call once. `wake`: see TcpTransport.
   std::unique_ptr<transport::TcpTransport> MakeTransport(std::function<void()> wake);
   // For the peer server: the settings of data connections, which listen beside the peer API.
   peer::StreamSettings Offers();
-  // Copies between GPU memory and the network; null: GPU memory cannot use tcp.
-  transport::StagedCopies* copies() { return staging_ ? &(*staging_)->copies() : nullptr; }
   // For other paths that stage; the error says why staging is unavailable.
   Result<StagingArea*> staging() const {
     if (!staging_) return Fail(staging_.error());

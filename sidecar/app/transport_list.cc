@@ -13,14 +13,6 @@ namespace {
 
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 
-transport::ShmOptions ShmOptionsOf(const SidecarConfig& config) {
-  transport::ShmOptions options;
-  options.gpu_copies = config.gpu_copies == "engines"  ? transport::GpuCopyPolicy::kEngines
-                       : config.gpu_copies == "kernel" ? transport::GpuCopyPolicy::kKernel
-                                                       : transport::GpuCopyPolicy::kAuto;
-  return options;
-}
-
 // Rdma, and what goes over it.
 void AddRdma(const TransportSources& from, PeerTransports* made, Transports* transports) {
   if (!from.rdma) {
@@ -30,9 +22,9 @@ void AddRdma(const TransportSources& from, PeerTransports* made, Transports* tra
     }
     return;
   }
-  auto rdma =
-      (*from.rdma)
-          ->MakeTransport([&pool = from.pool] { pool.WakeWaiter(); }, from.count_rdma_error);
+  auto rdma = (*from.rdma)
+                  ->MakeTransport([&pool = from.copies.pool()] { pool.WakeWaiter(); },
+                                  from.count_rdma_error);
   auto bounce = from.bounce->MakeTransport(*rdma);
   made->rdma = rdma.get();
   made->bounce = bounce.get();
@@ -43,20 +35,20 @@ void AddRdma(const TransportSources& from, PeerTransports* made, Transports* tra
 }  // namespace
 
 Transports MakeTransports(const TransportSources& from, PeerTransports* made) {
-  const auto gpus = from.pool.gpus();
+  worker::WorkerPool& pool = from.copies.pool();
+  const auto gpus = pool.gpus();
   if (gpus) {
     log::Info("GPUs are within reach", {{"count", gpus->size()}});
   } else {
     log::Info("no GPU is within reach", {{"why", gpus.error()}});
   }
-  auto shm = std::make_unique<transport::ShmTransport>(ShmOptionsOf(from.config), from.pool);
-  if (from.tcp.copies() != nullptr) from.tcp.copies()->RunOn(shm.get());
+  transport::CopyScheduler& copies = from.copies.scheduler();
   Transports transports;
-  transports.push_back(std::make_unique<transport::IpcTransport>(
-      [&pool = from.pool] { return pool.HasGpus(); }, *shm));
-  transports.push_back(std::move(shm));
+  transports.push_back(
+      std::make_unique<transport::IpcTransport>([&pool] { return pool.HasGpus(); }, copies));
+  transports.push_back(std::make_unique<transport::ShmTransport>(copies));
   AddRdma(from, made, &transports);
-  auto tcp = from.tcp.MakeTransport([&pool = from.pool] { pool.WakeWaiter(); });
+  auto tcp = from.tcp.MakeTransport([&pool] { pool.WakeWaiter(); });
   made->tcp = tcp.get();
   transports.push_back(std::move(tcp));
   return transports;

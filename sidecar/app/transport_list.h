@@ -1,4 +1,4 @@
-// Builds the transports of a sidecar in order of preference, and reports which paths work.
+// Builds the transports of a sidecar, and reports which paths work.
 #pragma once
 
 #include <functional>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sidecar/app/bounce_path.h"
+#include "sidecar/app/copy_path.h"
 #include "sidecar/app/rdma_path.h"
 #include "sidecar/app/sidecar_config.h"
 #include "sidecar/app/tcp_path.h"
@@ -26,7 +27,7 @@ struct PeerTransports {
 
 struct TransportSources {
   const SidecarConfig& config;
-  worker::WorkerPool& pool;
+  CopyPath& copies;
   TcpPath& tcp;
   const Result<std::unique_ptr<RdmaPath>>& rdma;  // the error says why RDMA is unavailable
   BouncePath* bounce = nullptr;                   // null: not available

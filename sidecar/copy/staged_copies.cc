@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sidecar/copy/shm_operation.h"
+#include "sidecar/copy/copy_operation.h"
 
 namespace gantry::transport {
 namespace {
@@ -32,17 +32,16 @@ uint32_t IndexOf(const std::shared_ptr<const memory::MappedAllocation>& memory, 
 
 }  // namespace
 
-StagedCopies::StagedCopies(std::shared_ptr<const memory::MappedAllocation> stage,
+StagedCopies::StagedCopies(CopyScheduler& copies,
+                           std::shared_ptr<const memory::MappedAllocation> stage,
                            std::function<void()> wake,
                            std::function<void(TimePoint, std::function<void()>)> call_at)
-    : stage_(std::move(stage)), wake_(std::move(wake)), call_at_(std::move(call_at)) {}
+    : copies_(copies),
+      stage_(std::move(stage)),
+      wake_(std::move(wake)),
+      call_at_(std::move(call_at)) {}
 
 StagedCopies::~StagedCopies() = default;
-
-void StagedCopies::RunOn(ShmTransport* copies) {
-  const MutexLock lock(mutex_);
-  copies_ = copies;
-}
 
 void StagedCopies::Close() {
   MutexLock lock(mutex_);
@@ -55,15 +54,14 @@ void StagedCopies::Close() {
     forced = true;
     aborted_.push_back(nullptr);
   }
-  copies_ = nullptr;
 }
 
 Status StagedCopies::Usable() const {
-  const MutexLock lock(mutex_);
-  if (closed_ || copies_ == nullptr) {
-    return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
+  {
+    const MutexLock lock(mutex_);
+    if (closed_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
   }
-  if (copies_->HasGpuWorkers()) return {};
+  if (copies_.HasGpuWorkers()) return {};
   return Fail(worker::NoGpuWorkers());
 }
 
@@ -134,7 +132,6 @@ bool StagedCopies::BeginNew() {
   {
     const MutexLock lock(mutex_);
     started.swap(started_);
-    running_on_ = copies_;
   }
   for (StagedCopy& copy : started) Begin(std::move(copy));
   return !started.empty();
@@ -147,7 +144,7 @@ void StagedCopies::Begin(StagedCopy copy) {
   running.begun = Clock::now();
   if (copy.end) running.last_post = *copy.end - kTimeToCopy;
   running.operation =
-      running_on_->StartFor(PlanOf(copy), copy.priority, token, &finished_, running.last_post);
+      copies_.StartFor(PlanOf(copy), copy.priority, token, &finished_, running.last_post);
   running.copy = std::move(copy);
   running_.emplace(token, std::move(running));
 }

@@ -1,4 +1,4 @@
-// Copies between GPUs and staging memory, as operations of the shm transport. Workers alternate
+// Copies between GPUs and staging memory, as operations of the copy scheduler. Workers alternate
 // between them and this node's transfers, by priority. A lost copy is repeated once. After some
 // waiting a copy goes before all others. Thread-safe; only the driver calls Poll.
 #pragma once
@@ -9,21 +9,20 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/copy/shm_transport.h"
+#include "sidecar/copy/copy_scheduler.h"
 #include "sidecar/copy/staging_copier.h"
 
 namespace gantry::transport {
 
 class StagedCopies final : public StagingCopier {
  public:
-  // `stage` is the staging memory. `wake` signals that Poll has work. `call_at` calls back at a
-  // time, on any thread, while this lives.
-  StagedCopies(std::shared_ptr<const memory::MappedAllocation> stage, std::function<void()> wake,
+  // `copies` outlives this. `stage` is the staging memory. `wake` signals that Poll has work.
+  // `call_at` calls back at a time, on any thread, while this lives.
+  StagedCopies(CopyScheduler& copies, std::shared_ptr<const memory::MappedAllocation> stage,
+               std::function<void()> wake,
                std::function<void(TimePoint, std::function<void()>)> call_at);
   ~StagedCopies() override;  // REQUIRES Close()
 
-  // Call once, before the first copy; `copies` lives until Close.
-  void RunOn(ShmTransport* copies) EXCLUDES(mutex_);
   // Accepts no more copies, and returns when none is running. The driver must still run.
   void Close() EXCLUDES(mutex_);
 
@@ -36,7 +35,7 @@ class StagedCopies final : public StagingCopier {
   struct Running {
     StagedCopy copy;
     uint64_t bytes = 0;
-    std::unique_ptr<ShmOperation> operation;
+    std::unique_ptr<CopyOperation> operation;
     TimePoint begun;
     TimePoint last_post = TimePoint::max();
     bool hastened = false;  // it has waited long enough
@@ -53,20 +52,19 @@ class StagedCopies final : public StagingCopier {
   std::shared_ptr<const MovePlan> PlanOf(const StagedCopy& copy) const;
   void LookAgain();
 
+  CopyScheduler& copies_;
   const std::shared_ptr<const memory::MappedAllocation> stage_;
   const std::function<void()> wake_;
   const std::function<void(TimePoint, std::function<void()>)> call_at_;
 
   mutable Mutex mutex_;
   Condition ended_;
-  ShmTransport* copies_ GUARDED_BY(mutex_) = nullptr;
   bool closed_ GUARDED_BY(mutex_) = false;
   size_t unfinished_ GUARDED_BY(mutex_) = 0;
   std::vector<StagedCopy> started_ GUARDED_BY(mutex_);
   std::vector<const void*> aborted_ GUARDED_BY(mutex_);  // their owners
 
   // Used by the driver.
-  ShmTransport* running_on_ = nullptr;
   std::map<uint64_t, Running> running_;
   std::vector<uint64_t> finished_;  // tokens reported by the transport
   uint64_t next_token_ = 1;

@@ -32,7 +32,7 @@ class NicMemory {
 };
 
 // A buffer's RDMA registration, or why it has none.
-using OnNics = Result<std::shared_ptr<const NicMemory>>;
+using NicRegistration = Result<std::shared_ptr<const NicMemory>>;
 
 class NicRegistrar {
  public:
@@ -40,7 +40,8 @@ class NicRegistrar {
   // Registers all pieces, byte-exact and with exactly this access, on every device in use, or
   // nothing. kPathUnavailable: RDMA cannot reach this kind of memory, which is no failure of the
   // buffer.
-  virtual OnNics Register(const std::vector<NicPiece>& pieces, const wire::Access& access) = 0;
+  virtual NicRegistration Register(const std::vector<NicPiece>& pieces,
+                                   const wire::Access& access) = 0;
 };
 
 }  // namespace gantry::memory

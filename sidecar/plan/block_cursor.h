@@ -30,7 +30,7 @@ class BlockCursor {
   bool at_end() const { return index_ == plan_.segments.size(); }
   // Returns the bytes at the cursor for a part of at most `part_bytes` with `room` left. Nothing:
   // the part is full. REQUIRES !at_end().
-  std::optional<Stretch> Look(uint64_t room, uint64_t part_bytes) const {
+  std::optional<Stretch> Peek(uint64_t room, uint64_t part_bytes) const {
     const uint64_t left = segment_.length - within_;
     if (room == 0 || (left > room && segment_.length <= part_bytes)) return std::nullopt;
     return Stretch{static_cast<uint32_t>(index_),
@@ -40,7 +40,7 @@ class BlockCursor {
                    segment_.remote_offset + block_ * segment_.remote_stride + within_,
                    std::min(left, room)};
   }
-  // Advances past the result of Look.
+  // Advances past the result of Peek.
   void Pass(const Stretch& stretch) {
     within_ += stretch.length;
     if (within_ < segment_.length) return;

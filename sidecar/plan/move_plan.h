@@ -38,7 +38,7 @@ struct MovePlan {
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local;
   std::vector<RemoteAllocation> remote;
   // RDMA registrations of the local buffers, each made of pieces of `local`.
-  std::vector<std::shared_ptr<const memory::NicMemory>> local_on_nics;
+  std::vector<std::shared_ptr<const memory::NicMemory>> local_nic_memory;
   SegmentList segments;
   // Item i of the plan is item item_order[i] of the request; empty: same order.
   std::vector<uint32_t> item_order;

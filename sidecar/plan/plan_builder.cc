@@ -144,7 +144,7 @@ Result<BuiltPlan> BuildPlan(PlanInput input, const PlanLimits& limits,
   plan->operation = input.request->operation;
   plan->local = input.local_allocations;
   plan->remote = input.remote_allocations;
-  plan->local_on_nics = std::move(input.local_on_nics);
+  plan->local_nic_memory = std::move(input.local_nic_memory);
   BuiltPlan built;
   if (input.request->by_blocks && input.groups.empty()) RETURN_IF_ERROR(AddOwnGroup(&input));
   RETURN_IF_ERROR(input.request->by_blocks

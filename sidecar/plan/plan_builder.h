@@ -50,11 +50,11 @@ struct BlockGroup {
 
 struct PlanInput {
   // Adds the RDMA registration of the next local buffer, or the reason why there is none.
-  void AddOnNics(const memory::OnNics& on_nics) {
-    if (on_nics) {
-      local_on_nics.push_back(*on_nics);
+  void AddNicRegistration(const memory::NicRegistration& nic_registration) {
+    if (nic_registration) {
+      local_nic_memory.push_back(*nic_registration);
     } else if (!why_not_on_nics) {
-      why_not_on_nics = on_nics.error();
+      why_not_on_nics = nic_registration.error();
     }
   }
 
@@ -64,7 +64,7 @@ struct PlanInput {
   std::vector<BlockGroup> groups;  // from a view; empty: the request's own lists, for all pairs
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_allocations;
   std::vector<transport::RemoteAllocation> remote_allocations;
-  std::vector<std::shared_ptr<const memory::NicMemory>> local_on_nics;
+  std::vector<std::shared_ptr<const memory::NicMemory>> local_nic_memory;
   std::optional<Error> why_not_on_nics;  // set when a local buffer has no RDMA registration
   // True when the allocations stand for whole buffers. The executing side then checks for overlap,
   // since only it knows the memory.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/prefetch.h"
-
 namespace gantry::registry {
 
 std::string_view NameOf(BufferState state) {
@@ -21,14 +19,14 @@ std::string_view NameOf(BufferState state) {
   return "gone";
 }
 
-Buffer::OnNics Buffer::WithoutNics() {
+Buffer::NicRegistration Buffer::WithoutNics() {
   return Fail(ErrorCode::kPathUnavailable, "this sidecar uses no RDMA device");
 }
 
-Buffer::Buffer(Description description, Allocations allocations, OnNics on_nics)
+Buffer::Buffer(Description description, Allocations allocations, NicRegistration nic_registration)
     : description_(std::move(description)),
-      backing_(
-          std::make_shared<const Backing>(Backing{std::move(allocations), std::move(on_nics)})) {}
+      backing_(std::make_shared<const Backing>(
+          Backing{std::move(allocations), std::move(nic_registration)})) {}
 
 BufferState Buffer::state() const {
   MutexLock lock(mutex_);
@@ -42,8 +40,8 @@ size_t Buffer::uses() const {
 
 std::string Buffer::WhyNotOnNics() const {
   MutexLock lock(mutex_);
-  if (backing_ == nullptr || backing_->on_nics) return {};
-  return backing_->on_nics.error().message;
+  if (backing_ == nullptr || backing_->nic_registration) return {};
+  return backing_->nic_registration.error().message;
 }
 
 std::vector<std::string> Buffer::Users(size_t limit) const {
@@ -74,8 +72,6 @@ Result<Buffer::Use> Buffer::Acquire(std::shared_ptr<Buffer> buffer, std::string_
 Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
   return Acquire(shared_from_this(), user);
 }
-
-void Buffer::PrefetchForUse() const { gantry::Prefetch(this, sizeof(*this)); }
 
 void Buffer::EndUse(std::list<std::string>::iterator user) {
   MutexLock lock(mutex_);
@@ -118,7 +114,8 @@ bool Buffer::RefuseToPeers() const {
     if (state_ == BufferState::kActive || !users_.empty()) return false;
     backing = backing_;
   }
-  return backing == nullptr || !backing->on_nics || (*backing->on_nics)->Deregister();
+  return backing == nullptr || !backing->nic_registration ||
+         (*backing->nic_registration)->Deregister();
 }
 
 bool Buffer::Release(Status* on_devices) {
@@ -133,15 +130,15 @@ bool Buffer::Release(Status* on_devices) {
     is_gone = state_ == BufferState::kDraining;
     if (is_gone) state_ = BufferState::kGone;
   }
-  if (released != nullptr && released->on_nics) {
-    *on_devices = (*released->on_nics)->Deregister();
+  if (released != nullptr && released->nic_registration) {
+    *on_devices = (*released->nic_registration)->Deregister();
   }
   return is_gone;
 }
 
-bool Buffer::Resume(Allocations allocations, OnNics on_nics) {
+bool Buffer::Resume(Allocations allocations, NicRegistration nic_registration) {
   auto resumed =
-      std::make_shared<const Backing>(Backing{std::move(allocations), std::move(on_nics)});
+      std::make_shared<const Backing>(Backing{std::move(allocations), std::move(nic_registration)});
   MutexLock lock(mutex_);
   if (state_ != BufferState::kSuspended) return false;
   std::swap(backing_, resumed);
@@ -169,14 +166,6 @@ Buffer::Use& Buffer::Use::operator=(Use&& other) noexcept {
 }
 
 Buffer::Use::~Use() { End(); }
-
-void Buffer::Use::Prefetch() const {
-  const Buffer& used = *buffer_;
-  const auto* const end = reinterpret_cast<const char*>(&used + 1);
-  gantry::Prefetch(&used.mutex_, end - reinterpret_cast<const char*>(&used.mutex_));
-  gantry::Prefetch(&*user_, sizeof(std::string));
-  gantry::Prefetch(backing_.get(), 1);
-}
 
 void Buffer::Use::End() {
   if (buffer_ == nullptr) return;

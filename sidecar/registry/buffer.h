@@ -41,10 +41,11 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
     std::vector<uint64_t> allocation_ids;
   };
 
-  using OnNics = memory::OnNics;
+  using NicRegistration = memory::NicRegistration;
 
   // REQUIRES one allocation for each of description.allocation_ids.
-  Buffer(Description description, Allocations allocations, OnNics on_nics = WithoutNics());
+  Buffer(Description description, Allocations allocations,
+         NicRegistration nic_registration = WithoutNics());
 
   const Description& description() const { return description_; }
   uint64_t length() const { return description_.pieces.length(); }
@@ -57,8 +58,6 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   static Result<Use> Acquire(std::shared_ptr<Buffer> buffer, std::string_view user);
   // REQUIRES that a shared_ptr owns this buffer.
   Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
-  // Prefetches the memory that Acquire and the end of a use touch. Worthwhile before many of them.
-  void PrefetchForUse() const;
   size_t uses() const EXCLUDES(mutex_);
   // Why the buffer has no RDMA registration; empty when it has one, or has no memory now.
   std::string WhyNotOnNics() const EXCLUDES(mutex_);
@@ -82,17 +81,18 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // `on_devices` receives the first failure of an RDMA device; it changes nothing else.
   bool Release(Status* on_devices) EXCLUDES(mutex_);
   // Makes a suspended buffer active over new mappings; false when it is not suspended.
-  bool Resume(Allocations allocations, OnNics on_nics = WithoutNics()) EXCLUDES(mutex_);
+  bool Resume(Allocations allocations, NicRegistration nic_registration = WithoutNics())
+      EXCLUDES(mutex_);
   // True when it is suspended and its mappings were released.
   bool IsAsleep() const EXCLUDES(mutex_);
 
-  static OnNics WithoutNics();
+  static NicRegistration WithoutNics();
 
  private:
   // The mappings and registrations. The registrations are dropped before the mappings under them.
   struct Backing {
     Allocations allocations;
-    OnNics on_nics;
+    NicRegistration nic_registration;
   };
 
   void EndUse(std::list<std::string>::iterator user) EXCLUDES(mutex_);
@@ -119,9 +119,7 @@ class Buffer::Use {
 
   const Buffer& buffer() const { return *buffer_; }
   const Allocations& allocations() const { return backing_->allocations; }
-  const OnNics& on_nics() const { return backing_->on_nics; }
-  // Prefetches the memory that the end of this use touches. Worthwhile before many ends.
-  void Prefetch() const;
+  const NicRegistration& nic_registration() const { return backing_->nic_registration; }
 
  private:
   friend class Buffer;

@@ -147,23 +147,23 @@ Result<RegisteredBuffer> BufferRegistry::MakeBuffer(const wire::RegistrationRequ
   description.access = asked.access;
   description.layout = asked.layout;
   description.pieces = resolved.buffers[buffer].pieces;
-  ASSIGN_OR_RETURN(Buffer::OnNics on_nics,
+  ASSIGN_OR_RETURN(Buffer::NicRegistration nic_registration,
                    RegisterOnNics(description.pieces, mapped, description.access));
-  made.buffer =
-      std::make_shared<Buffer>(std::move(description), std::move(mapped), std::move(on_nics));
+  made.buffer = std::make_shared<Buffer>(std::move(description), std::move(mapped),
+                                         std::move(nic_registration));
   if (!asked.verify.empty()) made.buffer->StopUses(BufferState::kSuspended);
   return made;
 }
 
-Result<Buffer::OnNics> BufferRegistry::RegisterOnNics(const memory::PieceMap& pieces,
-                                                      const Buffer::Allocations& mapped,
-                                                      const wire::Access& access) const {
+Result<Buffer::NicRegistration> BufferRegistry::RegisterOnNics(const memory::PieceMap& pieces,
+                                                               const Buffer::Allocations& mapped,
+                                                               const wire::Access& access) const {
   if (nics_ == nullptr) return Buffer::WithoutNics();
-  std::vector<memory::NicPiece> on_nics;
+  std::vector<memory::NicPiece> nic_pieces;
   for (const wire::Piece& piece : pieces.pieces()) {
-    on_nics.push_back({mapped[piece.allocation], piece.offset, piece.length});
+    nic_pieces.push_back({mapped[piece.allocation], piece.offset, piece.length});
   }
-  Buffer::OnNics registered = nics_->Register(on_nics, access);
+  Buffer::NicRegistration registered = nics_->Register(nic_pieces, access);
   if (registered || registered.error().code == ErrorCode::kPathUnavailable) return registered;
   return Fail(std::move(registered).error().WithContext("registering on RDMA devices"));
 }
@@ -244,7 +244,7 @@ Status BufferRegistry::FinishRemovals(TimePoint deadline) {
 
 Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline,
                                      std::vector<PeerRelease>* peers) {
-  const std::vector<std::vector<std::string>> holding = TellPeers(buffers, deadline, peers);
+  const std::vector<std::vector<std::string>> holding = RevokeAtPeers(buffers, deadline, peers);
   Status first;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const auto& buffer = buffers[i];
@@ -264,7 +264,7 @@ Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline,
   return first;
 }
 
-std::vector<std::vector<std::string>> BufferRegistry::TellPeers(
+std::vector<std::vector<std::string>> BufferRegistry::RevokeAtPeers(
     const Buffers& buffers, TimePoint deadline, std::vector<PeerRelease>* peers) const {
   std::vector<std::vector<std::string>> holding(buffers.size());
   if (sink_ == nullptr || buffers.empty()) return holding;
@@ -295,7 +295,7 @@ Status BufferRegistry::SuspendAll(const Buffers& buffers, TimePoint deadline,
       first = Fail(ErrorCode::kDraining, named(*buffer) + " is being deleted");
     }
   }
-  const std::vector<std::vector<std::string>> holding = TellPeers(stopped, deadline, peers);
+  const std::vector<std::vector<std::string>> holding = RevokeAtPeers(stopped, deadline, peers);
   for (size_t i = 0; i < stopped.size(); ++i) {
     const auto& buffer = stopped[i];
     const bool unused = buffer->AwaitUnused(deadline);
@@ -338,12 +338,12 @@ Status BufferRegistry::Resume(std::string_view id) {
     mapped.push_back(std::move(mapping));
   }
   const Buffer::Description& description = buffer->description();
-  ASSIGN_OR_RETURN(Buffer::OnNics on_nics,
+  ASSIGN_OR_RETURN(Buffer::NicRegistration nic_registration,
                    RegisterOnNics(description.pieces, mapped, description.access));
   {
     // A registration may give it other memory, and then looks at its state under this lock.
     MutexLock lock(mutex_);
-    if (buffer->Resume(std::move(mapped), std::move(on_nics))) return {};
+    if (buffer->Resume(std::move(mapped), std::move(nic_registration))) return {};
   }
   if (buffer->state() == BufferState::kActive) return {};
   return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");

@@ -154,15 +154,15 @@ class BufferRegistry {
                           const std::vector<Existing>& seen, std::vector<RegisteredBuffer> made)
       EXCLUDES(mutex_);
   // Registers on the RDMA devices, if there are any. Memory that RDMA cannot reach is no failure.
-  Result<Buffer::OnNics> RegisterOnNics(const memory::PieceMap& pieces,
-                                        const Buffer::Allocations& mapped,
-                                        const wire::Access& access) const;
+  Result<Buffer::NicRegistration> RegisterOnNics(const memory::PieceMap& pieces,
+                                                 const Buffer::Allocations& mapped,
+                                                 const wire::Access& access) const;
   // REQUIRES that all of these are draining. Continues past failures and returns the first.
   Status FinishRemoval(const Buffers& buffers, TimePoint deadline,
                        std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);
   // Returns, parallel to the buffers, the names of peers that may still use them.
-  std::vector<std::vector<std::string>> TellPeers(const Buffers& buffers, TimePoint deadline,
-                                                  std::vector<PeerRelease>* peers) const;
+  std::vector<std::vector<std::string>> RevokeAtPeers(const Buffers& buffers, TimePoint deadline,
+                                                      std::vector<PeerRelease>* peers) const;
   std::string NextId();
 
   const RegistryLimits limits_;

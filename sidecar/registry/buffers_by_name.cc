@@ -1,6 +1,4 @@
 // The part of BufferRegistry that finds buffers by name, for transfers.
-#include <absl/container/inlined_vector.h>
-
 #include <utility>
 
 #include "lib/base/random_id.h"
@@ -61,14 +59,10 @@ Result<Buffer::Use> BufferRegistry::Acquire(std::string_view workload, std::stri
 std::vector<std::shared_ptr<Buffer>> BufferRegistry::AllByName(
     std::string_view workload, std::span<const wire::BufferReference> references) const {
   std::vector<std::shared_ptr<Buffer>> buffers(references.size());
-  absl::InlinedVector<const std::shared_ptr<Buffer>*, 64> found(references.size());
   MutexLock lock(mutex_);
   for (size_t i = 0; i < references.size(); ++i) {
-    found[i] = index_->Named(workload, references[i].buffer);
-    if (found[i] != nullptr) (*found[i])->PrefetchForUse();
-  }
-  for (size_t i = 0; i < references.size(); ++i) {
-    if (found[i] != nullptr) buffers[i] = *found[i];
+    const std::shared_ptr<Buffer>* found = index_->Named(workload, references[i].buffer);
+    if (found != nullptr) buffers[i] = *found;
   }
   return buffers;
 }

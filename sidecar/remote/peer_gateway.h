@@ -31,7 +31,7 @@ struct RemoteBuffer {
   memory::PieceMap flat;
   // Number of the peer's registration here. A name that was given to another peer gets a new
   // number.
-  uint64_t acquaintance = 0;
+  uint64_t peer_registration_id = 0;
   // The peer's report on each path between it and this sidecar for this buffer.
   std::vector<wire::PathReport> paths;
   // UUIDs of the GPUs that the peer sees; null: unknown.

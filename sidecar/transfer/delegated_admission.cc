@@ -118,7 +118,8 @@ Result<PathChoice> TransferAdmission::Choose(const wire::TransferRequest& reques
     if (Delegate(request, lists, selected.error().message, admitted, input)) return PathChoice();
     return selected;
   }
-  if (!selected->transport->AddressesBuffers() || !PeerIsNearer(request, *admitted, *input)) {
+  if (!selected->transport->traits().addresses_buffers ||
+      !PeerIsNearer(request, *admitted, *input)) {
     return selected;
   }
   PlanInput of_peer = *input;
@@ -193,7 +194,7 @@ Status TransferAdmission::Delegate(const wire::TransferRequest& request, const B
     auto& remote = admitted->remotes[i];
     auto known = std::make_shared<RemoteBuffer>();
     known->reference = remote->reference;
-    known->acquaintance = remote->acquaintance;
+    known->peer_registration_id = remote->peer_registration_id;
     input->remote[i].remote = &known->reference;
     remote = std::move(known);
   }

@@ -44,15 +44,15 @@ class DelegationWatcher final : public PeerExecutor::Watcher,
       : token(token_in), inbox_(std::move(inbox)) {}
 
   void OnAccepted(wire::Path path, std::vector<wire::PathReport> paths) override {
-    Tell([&](News& news) {
+    Apply([&](News& news) {
       news.accepted = DelegatedTransfers::Accepted{0, path, std::move(paths)};
     });
   }
   void OnProgress(uint64_t bytes) override {
-    Tell([&](News& news) { news.bytes = bytes; });
+    Apply([&](News& news) { news.bytes = bytes; });
   }
   void OnEnded(const wire::PeerExecutionEnd& end) override {
-    Tell([&](News& news) { news.end = end; });
+    Apply([&](News& news) { news.end = end; });
   }
 
   struct News {
@@ -62,7 +62,7 @@ class DelegationWatcher final : public PeerExecutor::Watcher,
   };
   News Take() {
     const MutexLock lock(inbox_->mutex);
-    told_ = false;
+    queued_ = false;
     return std::exchange(news_, {});
   }
 
@@ -71,17 +71,17 @@ class DelegationWatcher final : public PeerExecutor::Watcher,
 
  private:
   template <typename Change>
-  void Tell(const Change& change) {
+  void Apply(const Change& change) {
     const MutexLock lock(inbox_->mutex);
     change(news_);
-    if (std::exchange(told_, true) || inbox_->wake == nullptr) return;
+    if (std::exchange(queued_, true) || inbox_->wake == nullptr) return;
     inbox_->changed.push_back(shared_from_this());
     inbox_->wake();
   }
 
   const std::shared_ptr<DelegatedTransfers::Inbox> inbox_;
-  News news_;          // under the inbox's mutex, as is
-  bool told_ = false;  // it stands in the inbox
+  News news_;            // under the inbox's mutex, as is
+  bool queued_ = false;  // it stands in the inbox
 };
 
 class DelegatedTransfers::DelegatedOperation final : public transport::Operation {
@@ -167,22 +167,23 @@ std::unique_ptr<transport::Operation> DelegatedTransfers::Start(
   return operation;
 }
 
-bool DelegatedTransfers::Poll(std::vector<uint64_t>* attention, std::vector<Accepted>* accepted) {
+bool DelegatedTransfers::Poll(std::vector<uint64_t>* ready_tokens,
+                              std::vector<Accepted>* accepted) {
   {
     const MutexLock lock(inbox_->mutex);
-    attended_.swap(inbox_->changed);
+    updated_.swap(inbox_->changed);
   }
-  const bool any = !attended_.empty();
-  for (const auto& watcher : attended_) {
+  const bool any = !updated_.empty();
+  for (const auto& watcher : updated_) {
     DelegationWatcher::News news = watcher->Take();
     if (watcher->operation == nullptr) continue;
     if (news.accepted) {
       news.accepted->token = watcher->token;
       accepted->push_back(*news.accepted);
     }
-    if (watcher->operation->Update(std::move(news))) attention->push_back(watcher->token);
+    if (watcher->operation->Update(std::move(news))) ready_tokens->push_back(watcher->token);
   }
-  attended_.clear();
+  updated_.clear();
   return any;
 }
 

@@ -54,7 +54,7 @@ class DelegatedTransfers {
     std::vector<wire::PathReport> paths;
   };
   // Like Transport::Poll; `accepted` gets the path that each peer took, once per transfer.
-  bool Poll(std::vector<uint64_t>* attention, std::vector<Accepted>* accepted);
+  bool Poll(std::vector<uint64_t>* ready_tokens, std::vector<Accepted>* accepted);
 
  private:
   class DelegatedOperation;
@@ -68,7 +68,7 @@ class DelegatedTransfers {
 
   PeerExecutor* executor_ = nullptr;
   const std::shared_ptr<Inbox> inbox_;
-  std::vector<std::shared_ptr<DelegationWatcher>> attended_;  // scratch of Poll
+  std::vector<std::shared_ptr<DelegationWatcher>> updated_;  // scratch of Poll
 };
 
 }  // namespace gantry::engine

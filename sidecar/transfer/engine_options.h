@@ -23,8 +23,9 @@ struct EngineOptions {
   milliseconds deadline_default{30'000};
   milliseconds deadline_max{3'600'000};
   milliseconds quiesce_max = wire::kQuiesceMax;  // after the deadline; then workers are killed
-  // A small transfer finishes sooner than its caller's thread could be woken.
-  microseconds answer_spin{50};
+  // How long a caller drives its transfer: a small one finishes sooner than its thread could be
+  // woken.
+  microseconds driver_spin{100};
   uint64_t chunk_bytes_max = 1 << 20;  // longer runs are cut, so that workers share them
 };
 

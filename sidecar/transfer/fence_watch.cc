@@ -12,8 +12,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "counters have their lowest byte first");
 
 constexpr uint64_t kCounterBytes = sizeof(uint64_t);
-// What comes at once is not slept for.
-constexpr microseconds kSpin{20};
 // A poll delays a transfer by this part of the time that it has waited, within these bounds.
 constexpr int kDelayPart = 32;
 constexpr nanoseconds kPeriodMin = microseconds(50);
@@ -85,10 +83,8 @@ void FenceWatch::Poll(TimePoint now, std::vector<uint64_t>* reached) {
   }
   const TimePoint end = Clock::now();
   const nanoseconds waited = end - waiting_.back().since;
-  next_ = end;
-  if (waited < kSpin) return;
-  next_ += std::max(std::clamp<nanoseconds>(waited / kDelayPart, kPeriodMin, kPeriodMax),
-                    kScanPart * nanoseconds(end - now));
+  next_ = end + std::max(std::clamp<nanoseconds>(waited / kDelayPart, kPeriodMin, kPeriodMax),
+                         kScanPart * nanoseconds(end - now));
 }
 
 }  // namespace gantry::engine

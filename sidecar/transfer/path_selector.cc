@@ -47,8 +47,9 @@ struct Objection {
 // Why this side cannot execute between every pair of allocations.
 Objection LocalObjection(const transport::Transport& transport, const Allocations& locals,
                          const PathQuestion& question) {
-  const auto& remotes = transport.AddressesBuffers() ? *question.remote_buffers : *question.remote;
-  const transport::LocalSide side = {*question.local, *question.local_on_nics,
+  const auto& remotes =
+      transport.traits().addresses_buffers ? *question.remote_buffers : *question.remote;
+  const transport::LocalSide side = {*question.local, *question.local_nic_memory,
                                      question.why_not_on_nics};
   if (auto status = transport.CanCarry(side, remotes); !status) {
     return {std::move(status.error().message), question.why_not_on_nics.has_value()
@@ -66,14 +67,18 @@ Objection LocalObjection(const transport::Transport& transport, const Allocation
   return {};
 }
 
-Objection PeerObjection(const transport::Transport& transport, wire::Path path,
-                        const PathQuestion& question) {
-  const bool needs_peer =
-      std::any_of(question.remote->begin(), question.remote->end(),
-                  [&](const auto& remote) { return transport.NeedsPeer(remote); });
-  if (question.peer_reports == nullptr || !needs_peer) return {};
+// True when the peer's sidecar must support the transport's path, too.
+bool NeedsPeer(const transport::TransportTraits& traits, const PathQuestion& question) {
+  return std::any_of(question.remote->begin(), question.remote->end(), [&](const auto& remote) {
+    return !traits.host_memory_needs_no_peer || remote.mapped == nullptr ||
+           remote.mapped->kind() != wire::MemoryKind::kHost;
+  });
+}
+
+Objection PeerObjection(const transport::TransportTraits& traits, const PathQuestion& question) {
+  if (question.peer_reports == nullptr || !NeedsPeer(traits, question)) return {};
   for (const wire::PathReport& report : *question.peer_reports) {
-    if (report.path != path) continue;
+    if (report.path != traits.path) continue;
     return {report.available ? "" : "the peer says: " + report.reason, PathObstacle::kPeer};
   }
   return {"the peer did not report this path", PathObstacle::kPeer};
@@ -88,9 +93,10 @@ Objection ObjectionTo(transport::Transport* transport, wire::Path path, const Al
     return {question.lost->why, PathObstacle::kFailed};
   }
   if (auto status = transport->Probe(); !status) return {std::move(status.error().message)};
-  Objection of_peer = PeerObjection(*transport, path, question);
+  const transport::TransportTraits traits = transport->traits();
+  Objection of_peer = PeerObjection(traits, question);
   const bool peer_first =
-      transport->AddressesBuffers() || of_peer.reason.ends_with(wire::kReachedOverTcp);
+      traits.addresses_buffers || of_peer.reason.ends_with(wire::kReachedOverTcp);
   if (peer_first && !of_peer.reason.empty()) return of_peer;
   Objection objection = LocalObjection(*transport, locals, question);
   return objection.reason.empty() ? of_peer : objection;
@@ -122,10 +128,10 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
   for (const wire::Path path : wire::kPaths) {
     transport::Transport* transport = Find(transports, path);
     auto [reason, obstacle] = ObjectionTo(transport, path, locals, question);
-    if (path == wire::Path::kRdma && !reason.empty()) choice.against_rdma = obstacle;
-    if (!choice.kept_off_by_tcp && reason.ends_with(wire::kReachedOverTcp) &&
+    if (path == wire::Path::kRdma && !reason.empty()) choice.rdma_obstacle = obstacle;
+    if (!choice.blocked_by_tcp && reason.ends_with(wire::kReachedOverTcp) &&
         RequirementReason(path, question).empty()) {
-      choice.kept_off_by_tcp = path;
+      choice.blocked_by_tcp = path;
     }
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;

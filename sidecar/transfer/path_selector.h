@@ -19,10 +19,10 @@ struct PathChoice {
   transport::Transport* transport = nullptr;
   std::vector<wire::PathReport> reports;  // every path, fastest first
   // None: RDMA works, or this side did not ask it.
-  std::optional<metrics::PathObstacle> against_rdma;
+  std::optional<metrics::PathObstacle> rdma_obstacle;
   // The fastest allowed path whose only obstacle is that the peer was reached over TCP. It needs a
   // socket in the node directory.
-  std::optional<wire::Path> kept_off_by_tcp;
+  std::optional<wire::Path> blocked_by_tcp;
 };
 
 // A path that failed the transfer's first attempt.
@@ -35,7 +35,7 @@ struct PathQuestion {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>* local = nullptr;
   std::optional<Error> why_not_on_nics;  // none: all local buffers are registered on RDMA devices
   // Their registrations.
-  const std::vector<std::shared_ptr<const memory::NicMemory>>* local_on_nics = nullptr;
+  const std::vector<std::shared_ptr<const memory::NicMemory>>* local_nic_memory = nullptr;
   const std::vector<transport::RemoteAllocation>* remote = nullptr;
   // The same with one allocation per buffer, for transports that address buffers.
   const std::vector<transport::RemoteAllocation>* remote_buffers = nullptr;

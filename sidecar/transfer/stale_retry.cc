@@ -21,8 +21,8 @@ bool IsTheSame(const StaleRetry::Attempt::Used& used, const Admitted& again) {
   };
   const auto is_same = [](const StaleRetry::Attempt::Remote& before,
                           const std::shared_ptr<const RemoteBuffer>& now) {
-    return before.acquaintance == now->acquaintance && before.workload == now->reference.workload &&
-           before.buffer == now->reference.buffer;
+    return before.peer_registration_id == now->peer_registration_id &&
+           before.workload == now->reference.workload && before.buffer == now->reference.buffer;
   };
   return std::all_of(again.uses.begin(), again.uses.end(), is_known) &&
          std::equal(used.remote.begin(), used.remote.end(), again.remotes.begin(),
@@ -68,7 +68,7 @@ StaleRetry::Attempt::Used StaleRetry::UsedBy(const Admitted& admitted) {
   }
   for (const auto& remote : admitted.remotes) {
     used.remote.push_back(
-        {remote->acquaintance, remote->reference.workload, remote->reference.buffer});
+        {remote->peer_registration_id, remote->reference.workload, remote->reference.buffer});
   }
   return used;
 }

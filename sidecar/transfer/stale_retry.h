@@ -33,7 +33,7 @@ class StaleRetry {
     // Set when the first attempt had started and reached its fence: its buffers. The second attempt
     // may differ only in the registrations of remote buffers.
     struct Remote {
-      uint64_t acquaintance = 0;
+      uint64_t peer_registration_id = 0;
       std::string workload, buffer;
     };
     struct Used {

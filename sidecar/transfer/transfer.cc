@@ -96,7 +96,6 @@ void Transfer::End(TimePoint now, size_t failed_items_max) {
   operation.reset();
   admitted.plan.reset();
   admitted.reservation.Reset();
-  for (const registry::Buffer::Use& use : admitted.uses) use.Prefetch();
   admitted.remotes.clear();
   admitted.fence.reset();
   admitted.uses.clear();
@@ -126,8 +125,8 @@ void Transfer::TakeSecondAttempt(Admitted&& fresh) {
   admitted.transport = fresh.transport;
   admitted.delegation = std::move(fresh.delegation);
   admitted.reading = std::move(fresh.reading);
-  admitted.against_rdma = fresh.against_rdma;
-  admitted.kept_off_by_tcp = fresh.kept_off_by_tcp;
+  admitted.rdma_obstacle = fresh.rdma_obstacle;
+  admitted.blocked_by_tcp = fresh.blocked_by_tcp;
   TransferStatus& status = admitted.status;
   status.retries = 1;
   status.executed_by_peer = fresh.status.executed_by_peer;
@@ -148,8 +147,8 @@ void Transfer::EndRetry(TransferState outcome, std::optional<Error> why) {
   status.error = std::move(why);
 }
 
-void Transfer::EndAnnouncement(const Status& outcome) {
-  announcing = false;
+void Transfer::EndNotification(const Status& outcome) {
+  is_notifying = false;
   TransferStatus& status = admitted.status;
   status.state = TransferState::kSucceeded;
   status.notified = outcome.has_value();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sidecar/messaging/transfer_status.h"
-#include "sidecar/transfer/answer.h"
+#include "sidecar/transfer/reply.h"
 #include "sidecar/transfer/transfer_admission.h"
 
 namespace gantry::engine {
@@ -27,10 +27,10 @@ struct Transfer {
   void TakeSecondAttempt(Admitted&& fresh);
   // The status is how the first attempt ended, or this. REQUIRES is_refreshing().
   void EndRetry(TransferState outcome, std::optional<Error> why);
-  // It succeeded; `outcome`: whether its notification was delivered. REQUIRES announcing.
-  void EndAnnouncement(const Status& outcome);
+  // It succeeded; `outcome`: whether its notification was delivered. REQUIRES is_notifying.
+  void EndNotification(const Status& outcome);
 
-  bool is_terminal() const { return operation == nullptr && !announcing && !is_refreshing(); }
+  bool is_terminal() const { return operation == nullptr && !is_notifying && !is_refreshing(); }
   bool is_refreshing() const { return refused != nullptr; }
 
   const uint64_t token;
@@ -41,7 +41,7 @@ struct Transfer {
   std::optional<TimePoint> timer;         // the loop's timer for it
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
   // Every byte has moved; the notification is being delivered.
-  bool announcing = false;
+  bool is_notifying = false;
   bool was_retried = false;  // or is about to be
   // The result of the first attempt, while its buffers are described again.
   std::unique_ptr<TransferStatus> refused;
@@ -49,7 +49,7 @@ struct Transfer {
   bool aborted = false;         // the operation was aborted
   TransferState stop_outcome = TransferState::kCancelled;
   std::optional<Error> stop_reason;
-  std::vector<std::shared_ptr<Answer>> waiting;  // for its end
+  std::vector<std::shared_ptr<Reply>> waiting;  // for its end
 };
 
 }  // namespace gantry::engine

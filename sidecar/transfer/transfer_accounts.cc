@@ -12,8 +12,8 @@ namespace gantry::engine {
 void TransferAccounts::PathChosen(const Admitted& admitted) const {
   const TransferStatus& status = admitted.status;
   metrics_.PathSelected(status.path);
-  if (admitted.kept_off_by_tcp) {
-    metrics_.NodeFallback(*admitted.kept_off_by_tcp, status.path);
+  if (admitted.blocked_by_tcp) {
+    metrics_.NodeFallback(*admitted.blocked_by_tcp, status.path);
   }
   if (status.path != wire::Path::kTcp && status.path != wire::Path::kBounce) return;
   for (const auto& transport : transports_) {
@@ -23,7 +23,7 @@ void TransferAccounts::PathChosen(const Admitted& admitted) const {
     if (report == status.paths.end() || report->available || report->reason == kNotRequired)
       continue;
     metrics_.RdmaFallback(status.path,
-                          admitted.against_rdma.value_or(metrics::PathObstacle::kPeer));
+                          admitted.rdma_obstacle.value_or(metrics::PathObstacle::kPeer));
   }
 }
 
@@ -48,7 +48,7 @@ void TransferAccounts::AttemptFailed(const TransferStatus& status,
 
 void TransferAccounts::Failed(const TransferStatus& status) {
   if (!status.error || status.state == TransferState::kCancelled) return;
-  failures_.Tell(status.workload, wire::NameOf(status.operation), status.id, *status.error);
+  failures_.Log(status.workload, wire::NameOf(status.operation), status.id, *status.error);
 }
 
 void TransferAccounts::Ended(const Transfer& transfer, TimePoint ended) const {

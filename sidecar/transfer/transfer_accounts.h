@@ -8,8 +8,8 @@
 
 #include "sidecar/messaging/event_log.h"
 #include "sidecar/metrics/metrics.h"
+#include "sidecar/transfer/failure_log.h"
 #include "sidecar/transfer/transfer.h"
-#include "sidecar/transfer/trouble_log.h"
 #include "sidecar/transport/transport.h"
 
 namespace gantry::engine {
@@ -43,7 +43,7 @@ class TransferAccounts {
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
   EventLog& events_;
   metrics::Metrics& metrics_;
-  TroubleLog failures_{"a transfer did not succeed"};
+  FailureLog failures_{"a transfer did not succeed"};
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;  // reads, then writes
 };
 

@@ -121,11 +121,13 @@ tl::unexpected<Error> OfView(Error error, const std::string& view) {
 
 TransferAdmission::TransferAdmission(
     const EngineOptions& options, registry::BufferRegistry& registry,
-    const std::vector<std::unique_ptr<transport::Transport>>& transports, PeerBuffers& peers,
-    ViewTable& views, const DelegatedTransfers& delegated)
+    const std::vector<std::unique_ptr<transport::Transport>>& transports,
+    transport::CopyHints& hints, PeerBuffers& peers, ViewTable& views,
+    const DelegatedTransfers& delegated)
     : options_(options),
       registry_(registry),
       transports_(transports),
+      hints_(hints),
       peers_(peers),
       views_(views),
       delegated_(delegated),
@@ -207,7 +209,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   PathQuestion question;
   question.local = &input.local_allocations;
   question.why_not_on_nics = input.why_not_on_nics;
-  question.local_on_nics = &input.local_on_nics;
+  question.local_nic_memory = &input.local_nic_memory;
   question.remote = &input.remote_allocations;
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;
@@ -217,9 +219,12 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   PlanLimits limits = {options_.descriptors_max, options_.chunk_bytes_max,
                        options_.descriptors_max};
   if (choice.transport != nullptr) {
-    choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
-    limits.rows = choice.transport->RowsOf(input.local_allocations, input.remote_allocations);
-    if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
+    const transport::TransportTraits traits = choice.transport->traits();
+    if (traits.path == wire::Path::kIpc) {
+      hints_.Expect(request.local_blocks.size() + request.ranges.size());
+      limits.rows = hints_.RowsOf(input.local_allocations, input.remote_allocations);
+    }
+    if (traits.addresses_buffers) PlanOverBuffers(admitted->remotes, targets, &input);
   }
   admitted->reservation = SegmentReservation(segments_);
   ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits, &admitted->reservation));
@@ -242,8 +247,8 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   if (choice.transport != nullptr) {
     status.path = choice.transport->path();
     status.paths = std::move(choice.reports);
-    admitted->against_rdma = choice.against_rdma;
-    admitted->kept_off_by_tcp = choice.kept_off_by_tcp;
+    admitted->rdma_obstacle = choice.rdma_obstacle;
+    admitted->blocked_by_tcp = choice.blocked_by_tcp;
   }
   status.bytes = admitted->plan->bytes;
   status.chunks = admitted->plan->segments.size();
@@ -299,7 +304,7 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
       }
       buffer.allocations.push_back(list.IndexOf(allocation.get(), allocation));
     }
-    input->AddOnNics(use->on_nics());
+    input->AddNicRegistration(use->nic_registration());
     input->local.push_back(std::move(buffer));
     admitted->uses.push_back(*std::move(use));
   }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sidecar/messaging/hold_desk.h"
+#include "sidecar/messaging/hold_client.h"
 #include "sidecar/messaging/transfer_status.h"
 #include "sidecar/plan/plan_builder.h"
 #include "sidecar/plan/segment_budget.h"
@@ -19,6 +19,7 @@
 #include "sidecar/transfer/engine_options.h"
 #include "sidecar/transfer/fence_watch.h"
 #include "sidecar/transfer/path_selector.h"
+#include "sidecar/transport/copy_hints.h"
 #include "sidecar/transport/transport.h"
 #include "sidecar/view/view_table.h"
 
@@ -37,8 +38,8 @@ struct Admitted {
   std::shared_ptr<const Delegation> delegation;
   TransferStatus status;
   // None: RDMA works, or only the peer said why not.
-  std::optional<metrics::PathObstacle> against_rdma;
-  std::optional<wire::Path> kept_off_by_tcp;  // see PathChoice
+  std::optional<metrics::PathObstacle> rdma_obstacle;
+  std::optional<wire::Path> blocked_by_tcp;  // see PathChoice
   std::optional<wire::NotificationContent> notify;
   HoldReading reading;
   // Set when the transfer may be retried with fresh descriptions of its remote buffers.
@@ -54,10 +55,11 @@ class TransferAdmission {
  public:
   TransferAdmission(const EngineOptions& options, registry::BufferRegistry& registry,
                     const std::vector<std::unique_ptr<transport::Transport>>& transports,
-                    PeerBuffers& peers, ViewTable& views, const DelegatedTransfers& delegated);
+                    transport::CopyHints& hints, PeerBuffers& peers, ViewTable& views,
+                    const DelegatedTransfers& delegated);
 
   // Call once, before the first transfer; null: no hold can be read.
-  void SetHolds(HoldDesk* holds) { holds_ = holds; }
+  void SetHolds(HoldClient* holds) { holds_ = holds; }
   // Fails with the reason of the refusal. `lost` is the path of a failed attempt: it is not chosen
   // again.
   Result<Admitted> Admit(const wire::TransferRequest& request,
@@ -107,10 +109,11 @@ class TransferAdmission {
   const EngineOptions& options_;
   registry::BufferRegistry& registry_;
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
+  transport::CopyHints& hints_;
   PeerBuffers& peers_;
   ViewTable& views_;
   const DelegatedTransfers& delegated_;
-  HoldDesk* holds_ = nullptr;
+  HoldClient* holds_ = nullptr;
   mutable SegmentBudget segments_;
   mutable std::atomic<uint64_t> next_id_;
 };

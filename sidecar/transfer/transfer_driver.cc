@@ -19,28 +19,28 @@ bool IsStoppable(const Transfer& transfer) {
 
 }  // namespace
 
-bool TransferDriver::Poll() {
-  const bool carried = PollTransports();
-  bool moved = carried;
-  moved |= PollFences();
+transport::PollOutcome TransferDriver::Poll() {
+  transport::PollOutcome outcome = PollTransports();
+  const bool carried = outcome.progressed;
+  outcome.progressed |= PollFences();
   const TimePoint now = Clock::now();
-  moved |= FireTimers(now);
+  outcome.progressed |= FireTimers(now);
   table_.ForgetOld(now);
   if (carried) last_carried_ = now;
-  return moved;
+  return outcome;
 }
 
-bool TransferDriver::PollTransports() {
-  bool moved = false;
-  for (const auto& transport : transports_) moved |= transport->Poll(&finished_now_);
-  moved |= delegated_.Poll(&finished_now_, &accepted_now_);
+transport::PollOutcome TransferDriver::PollTransports() {
+  transport::PollOutcome outcome;
+  for (const auto& transport : transports_) outcome.Add(transport->Poll(&finished_now_));
+  outcome.progressed |= delegated_.Poll(&finished_now_, &accepted_now_);
   for (auto& accepted : accepted_now_) TakePath(std::move(accepted));
   accepted_now_.clear();
   for (const uint64_t token : finished_now_) {
-    if (Transfer* const transfer = table_.Find(token); transfer != nullptr) Attend(transfer);
+    if (Transfer* const transfer = table_.Find(token); transfer != nullptr) HandleReady(transfer);
   }
   finished_now_.clear();
-  return moved;
+  return outcome;
 }
 
 // The peer that executes it says which path it took.
@@ -61,7 +61,7 @@ bool TransferDriver::PollFences() {
   for (const uint64_t token : reached_now_) {
     Transfer* const transfer = table_.Find(token);
     Begin(transfer);
-    if (MovesNothing(*transfer)) Attend(transfer);
+    if (MovesNothing(*transfer)) HandleReady(transfer);
   }
   reached_now_.clear();
   return any;
@@ -70,9 +70,9 @@ bool TransferDriver::PollFences() {
 bool TransferDriver::FireTimers(TimePoint now) {
   bool fired = false;
   for (; Transfer* const transfer = table_.TakeDue(now); fired = true) {
-    if (transfer->announcing) {
-      Announced(transfer->token,
-                Fail(ErrorCode::kDeadlineExceeded, "nothing is known of its delivery"));
+    if (transfer->is_notifying) {
+      NotificationDelivered(transfer->token,
+                            Fail(ErrorCode::kDeadlineExceeded, "nothing is known of its delivery"));
     } else if (transfer->is_refreshing()) {
       EndRetry(transfer);
     } else if (!transfer->stop_started) {
@@ -105,14 +105,14 @@ Status TransferDriver::CheckRoom(const Admitted& admitted) const {
   return {};
 }
 
-void TransferDriver::Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer) {
+void TransferDriver::Accept(Admitted* admitted, const std::shared_ptr<Reply>& reply) {
   const Key key(admitted->status.workload, admitted->status.id);
   // A workload's id lasts as long as its process: the next process begins anew.
   const Transfer* known = table_.Find(key);
   if (known != nullptr && known->admitted.workload_generation == admitted->workload_generation) {
-    return Look(key, answer, admitted->fingerprint);
+    return Query(key, reply, admitted->fingerprint);
   }
-  if (auto room = CheckRoom(*admitted); !room) return answer->Give(Fail(room.error()));
+  if (auto room = CheckRoom(*admitted); !room) return reply->Set(Fail(room.error()));
   const TimePoint now = Clock::now();
   Transfer* const transfer = table_.Add(std::move(*admitted), now);
   const auto& fence = transfer->admitted.fence;
@@ -125,8 +125,8 @@ void TransferDriver::Accept(Admitted* admitted, const std::shared_ptr<Answer>& a
   }
   accounts_.PathChosen(transfer->admitted);
   table_.SetTimer(transfer, transfer->admitted.deadline);
-  Look(key, answer);
-  if (!waits && MovesNothing(*transfer)) Attend(transfer);
+  Query(key, reply);
+  if (!waits && MovesNothing(*transfer)) HandleReady(transfer);
 }
 
 // REQUIRES that it waits for nothing more.
@@ -145,36 +145,36 @@ void TransferDriver::Begin(Transfer* transfer) {
                                                admitted.deadline, priority, transfer->token);
 }
 
-void TransferDriver::Look(const Key& key, const std::shared_ptr<Answer>& answer,
-                          std::optional<uint64_t> fingerprint) {
+void TransferDriver::Query(const Key& key, const std::shared_ptr<Reply>& reply,
+                           std::optional<uint64_t> fingerprint) {
   Transfer* const transfer = table_.Find(key);
   if (transfer == nullptr) {
-    return answer->Give(Fail(ErrorCode::kNotFound,
-                             "workload '" + key.first + "' has no transfer '" + key.second + "'",
-                             "finished transfers are kept for a while only; events say the rest"));
+    return reply->Set(Fail(ErrorCode::kNotFound,
+                           "workload '" + key.first + "' has no transfer '" + key.second + "'",
+                           "finished transfers are kept for a while only; events say the rest"));
   }
   if (fingerprint && transfer->admitted.fingerprint != *fingerprint) {
-    return answer->Give(Fail(ErrorCode::kConflict,
-                             "transfer '" + key.second + "' exists with another content",
-                             "use a new id for a new transfer", "/id"));
+    return reply->Set(Fail(ErrorCode::kConflict,
+                           "transfer '" + key.second + "' exists with another content",
+                           "use a new id for a new transfer", "/id"));
   }
-  if (answer->wait() && !transfer->is_terminal()) {
-    transfer->waiting.push_back(answer);
+  if (reply->wait() && !transfer->is_terminal()) {
+    transfer->waiting.push_back(reply);
   } else {
-    answer->Give(transfer->Snapshot(Clock::now()));
+    reply->Set(transfer->Snapshot(Clock::now()));
   }
 }
 
-void TransferDriver::Cancel(const Key& key, const std::shared_ptr<Answer>& answer) {
+void TransferDriver::Cancel(const Key& key, const std::shared_ptr<Reply>& reply) {
   Transfer* const transfer = table_.Find(key);
   if (transfer != nullptr && IsStoppable(*transfer)) {
     StopOne(transfer, TransferState::kCancelled,
             Error(ErrorCode::kCancelled, "the transfer was cancelled by its caller"));
   }
-  Look(key, answer);
+  Query(key, reply);
 }
 
-void TransferDriver::Attend(Transfer* transfer) {
+void TransferDriver::HandleReady(Transfer* transfer) {
   if (transfer->operation == nullptr) return;
   if (transfer->operation->finished()) return Finish(transfer);
   // It failed; what is still in flight gets as much time as after a cancel.
@@ -219,7 +219,7 @@ void TransferDriver::Finish(Transfer* transfer) {
   }
   const transport::Operation& operation = *transfer->operation;
   const auto counted =
-      operation.error_is_counted() ? std::optional(operation.error()->code) : std::nullopt;
+      operation.progress().error_is_counted ? std::optional(operation.error()->code) : std::nullopt;
   transfer->End(now, options_.failed_items_max);
   const TransferStatus& status = transfer->admitted.status;
   if (transfer->begun) {
@@ -228,10 +228,10 @@ void TransferDriver::Finish(Transfer* transfer) {
   }
   const bool succeeded = status.state == TransferState::kSucceeded;
   transfer->admitted.reading.End(succeeded);
-  if (succeeded && transfer->admitted.notify) return Announce(transfer);
+  if (succeeded && transfer->admitted.notify) return DeliverNotification(transfer);
   if (attempt) return Retry(transfer, *std::move(attempt));
   accounts_.Failed(status);
-  Settle(transfer);
+  Complete(transfer);
 }
 
 // The transfer has ended: it holds nothing while it is described and admitted again.
@@ -263,12 +263,12 @@ void TransferDriver::Retried(uint64_t token, Result<Admitted>* again) {
 void TransferDriver::EndRetry(Transfer* transfer, TransferState outcome, std::optional<Error> why) {
   table_.ClearTimer(transfer);
   transfer->EndRetry(outcome, std::move(why));
-  Settle(transfer);
+  Complete(transfer);
 }
 
-void TransferDriver::Announce(Transfer* transfer) {
+void TransferDriver::DeliverNotification(Transfer* transfer) {
   Admitted& admitted = transfer->admitted;
-  transfer->announcing = true;
+  transfer->is_notifying = true;
   admitted.status.state = TransferState::kRunning;
   table_.SetTimer(transfer, std::max(admitted.deadline, Clock::now()) + options_.quiesce_max);
   wire::Notification notification;
@@ -279,7 +279,8 @@ void TransferDriver::Announce(Transfer* transfer) {
   notification.content = *std::exchange(admitted.notify, std::nullopt);
   const auto done = [post = post_, token = transfer->token](const Status& outcome,
                                                             std::optional<microseconds>) {
-    post([token, outcome](TransferDriver& driver) { driver.Announced(token, outcome); });
+    post(
+        [token, outcome](TransferDriver& driver) { driver.NotificationDelivered(token, outcome); });
   };
   if (notifications_ == nullptr) {
     return done(Fail(ErrorCode::kPathUnavailable, "this sidecar carries no notifications"),
@@ -289,19 +290,19 @@ void TransferDriver::Announce(Transfer* transfer) {
                                  done);
 }
 
-void TransferDriver::Announced(uint64_t token, const Status& outcome) {
+void TransferDriver::NotificationDelivered(uint64_t token, const Status& outcome) {
   Transfer* const transfer = table_.Find(token);
-  if (transfer == nullptr || !transfer->announcing) return;
+  if (transfer == nullptr || !transfer->is_notifying) return;
   table_.ClearTimer(transfer);
-  transfer->EndAnnouncement(outcome);
-  Settle(transfer);
+  transfer->EndNotification(outcome);
+  Complete(transfer);
 }
 
-void TransferDriver::Settle(Transfer* transfer) {
+void TransferDriver::Complete(Transfer* transfer) {
   const TimePoint now = Clock::now();
   transfer->admitted.request.reset();
   accounts_.Ended(*transfer, now);  // before the answers: who has one finds it in metrics, events
-  for (const auto& answer : transfer->waiting) answer->Give(transfer->admitted.status);
+  for (const auto& reply : transfer->waiting) reply->Set(transfer->admitted.status);
   transfer->waiting.clear();
   table_.KeepFinished(*transfer, now);
 }

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "sidecar/messaging/notification_center.h"
-#include "sidecar/transfer/answer.h"
 #include "sidecar/transfer/delegation.h"
 #include "sidecar/transfer/ended_workloads.h"
 #include "sidecar/transfer/engine_options.h"
 #include "sidecar/transfer/fence_watch.h"
+#include "sidecar/transfer/reply.h"
 #include "sidecar/transfer/stale_retry.h"
 #include "sidecar/transfer/transfer_accounts.h"
 #include "sidecar/transfer/transfer_table.h"
@@ -52,22 +52,22 @@ class TransferDriver {
   // Before the first transfer; it outlives the driver. Without it no notification is delivered.
   void SetNotifications(NotificationCenter* notifications) { notifications_ = notifications; }
 
-  // Looks at everything once; true when anything moved on.
-  bool Poll();
+  // Looks at everything once, and polls each transport.
+  transport::PollOutcome Poll();
   // When to look again although nothing happens.
   TimePoint next_due() const { return std::min(table_.next_timer(), fences_.next()); }
   // When a transport last had something to do.
   TimePoint last_carried() const { return last_carried_; }
   TransferTable& table() { return table_; }
 
-  // Answers as Look does, for the new transfer, or for the same one that is known.
-  void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
-  // Gives the status now, or, if the answer waits, when the transfer is terminal. kConflict: its
+  // Answers as Query does, for the new transfer, or for the same one that is known.
+  void Accept(Admitted* admitted, const std::shared_ptr<Reply>& reply);
+  // Sets the status now or, if the reply waits, when the transfer is terminal. kConflict: its
   // content has another fingerprint than this.
-  void Look(const Key& key, const std::shared_ptr<Answer>& answer,
-            std::optional<uint64_t> fingerprint = std::nullopt);
+  void Query(const Key& key, const std::shared_ptr<Reply>& reply,
+             std::optional<uint64_t> fingerprint = std::nullopt);
   // Stops the transfer first.
-  void Cancel(const Key& key, const std::shared_ptr<Answer>& answer);
+  void Cancel(const Key& key, const std::shared_ptr<Reply>& reply);
   // Stops those of the running transfers that `match` picks.
   void Stop(const Match& match, TransferState outcome, const Error& why);
   // Refuses the transfers of this life of a workload that come later.
@@ -76,22 +76,22 @@ class TransferDriver {
   void Close();
 
  private:
-  bool PollTransports();
+  transport::PollOutcome PollTransports();
   bool PollFences();
   bool FireTimers(TimePoint now);
   void TakePath(DelegatedTransfers::Accepted accepted);
   Status CheckRoom(const Admitted& admitted) const;
   void Begin(Transfer* transfer);
-  void Attend(Transfer* transfer);
+  void HandleReady(Transfer* transfer);
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
   void Finish(Transfer* transfer);  // no byte of it moves any more
   void Retry(Transfer* transfer, StaleRetry::Attempt attempt);
   void Retried(uint64_t token, Result<Admitted>* again);
   void EndRetry(Transfer* transfer, TransferState outcome = TransferState::kFailed,
                 std::optional<Error> why = std::nullopt);
-  void Announce(Transfer* transfer);
-  void Announced(uint64_t token, const Status& outcome);
-  void Settle(Transfer* transfer);  // terminal from here on
+  void DeliverNotification(Transfer* transfer);
+  void NotificationDelivered(uint64_t token, const Status& outcome);
+  void Complete(Transfer* transfer);  // terminal from here on
 
   const EngineOptions& options_;
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;

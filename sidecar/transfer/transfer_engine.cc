@@ -5,32 +5,34 @@
 
 #include "sidecar/remote/peer_buffers.h"
 #include "sidecar/transfer/path_selector.h"
-#include "sidecar/transfer/request_shelf.h"
+#include "sidecar/transfer/retry_request_store.h"
 #include "sidecar/transfer/stale_retry.h"
 #include "sidecar/transfer/transfer_admission.h"
 #include "sidecar/transfer/transfer_loop.h"
 #include "sidecar/view/view_table.h"
 
 namespace gantry::engine {
-TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
+TransferEngine::TransferEngine(EngineOptions options, worker::DriverSleep& sleep,
+                               transport::CopyHints& hints,
                                std::vector<std::unique_ptr<transport::Transport>> transports,
                                registry::BufferRegistry& registry, EventLog& events,
                                metrics::Metrics& metrics)
     : options_(options),
+      hints_(hints),
       transports_(std::move(transports)),
       metrics_(metrics),
       peers_(std::make_unique<PeerBuffers>(options_.peer_waits_max)),
       views_(std::make_unique<ViewTable>(
           ViewLimits{options_.views_max, options_.view_pairs_max, options_.references_max},
           registry, *peers_)),
-      delegated_(std::make_unique<DelegatedTransfers>([&pool] { pool.WakeWaiter(); })),
-      admission_(std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_,
-                                                     *views_, *delegated_)),
+      delegated_(std::make_unique<DelegatedTransfers>([&sleep] { sleep.WakeWaiter(); })),
+      admission_(std::make_unique<TransferAdmission>(options_, registry, transports_, hints_,
+                                                     *peers_, *views_, *delegated_)),
       retry_(std::make_unique<StaleRetry>(*admission_, *peers_)),
       loop_(std::make_unique<TransferLoop>(
           TransferDriver::Parts{options_, transports_, *delegated_, *retry_, events, metrics},
-          pool)),
-      requests_(std::make_shared<RequestShelf>()) {}
+          sleep)),
+      requests_(std::make_shared<RetryRequestStore>()) {}
 
 TransferEngine::~TransferEngine() {
   Close();
@@ -47,13 +49,9 @@ void TransferEngine::SetPeerGateway(PeerGateway* gateway) { peers_->SetGateway(g
 
 void TransferEngine::SetPeerExecutor(PeerExecutor* executor) { delegated_->SetExecutor(executor); }
 
-void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& holds) {
+void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldClient& holds) {
   loop_->SetNotifications(&notifications);
   admission_->SetHolds(&holds);
-}
-
-void TransferEngine::Foresee() const {
-  for (const auto& transport : transports_) transport->Foresee();
 }
 
 Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until,
@@ -116,7 +114,7 @@ void TransferEngine::NoteRejection(std::string_view workload, wire::Operation op
   sample.outcome = metrics::Outcome::kRejected;
   metrics_.TransferEnded(sample);
   metrics_.AccessError(std::nullopt, error.code);
-  refusals_.Tell(workload, wire::NameOf(operation), "", error);
+  refusals_.Log(workload, wire::NameOf(operation), "", error);
 }
 
 Result<TransferStatus> TransferEngine::Get(std::string_view workload, std::string_view id,

@@ -13,16 +13,17 @@
 #include "lib/base/result.h"
 #include "lib/wire/transfer_request.h"
 #include "sidecar/messaging/event_log.h"
-#include "sidecar/messaging/hold_desk.h"
+#include "sidecar/messaging/hold_client.h"
 #include "sidecar/messaging/notification_center.h"
 #include "sidecar/messaging/transfer_status.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/remote/peer_gateway.h"
 #include "sidecar/transfer/engine_options.h"
-#include "sidecar/transfer/trouble_log.h"
+#include "sidecar/transfer/failure_log.h"
+#include "sidecar/transport/copy_hints.h"
 #include "sidecar/transport/transport.h"
-#include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/driver_sleep.h"
 
 namespace gantry::engine {
 
@@ -30,7 +31,7 @@ class DelegatedTransfers;
 class PeerBuffers;
 class PeerExecutor;
 class TransferAdmission;
-class RequestShelf;
+class RetryRequestStore;
 class StaleRetry;
 class TransferLoop;
 class ViewTable;
@@ -38,8 +39,8 @@ struct Admitted;
 
 class TransferEngine {
  public:
-  // `transports` in order of preference. All references outlive the engine.
-  TransferEngine(EngineOptions options, worker::CopyPool& pool,
+  // `sleep` is of the workers that the transports use. All references outlive the engine.
+  TransferEngine(EngineOptions options, worker::DriverSleep& sleep, transport::CopyHints& hints,
                  std::vector<std::unique_ptr<transport::Transport>> transports,
                  registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics);
   ~TransferEngine();  // calls Close(), then blocks until no transfer moves a byte
@@ -60,10 +61,10 @@ class TransferEngine {
   void SetPeerExecutor(PeerExecutor* executor);
   // Call once, before the first transfer. Without it, notifications are not delivered and holds
   // cannot be read.
-  void SetMessaging(NotificationCenter& notifications, HoldDesk& holds);
+  void SetMessaging(NotificationCenter& notifications, HoldClient& holds);
 
   // Hint: a transfer request is about to be parsed, so copy workers may wake up. Returns at once.
-  void Foresee() const;
+  void Foresee() const { hints_.Foresee(); }
   // Admission: checks everything before anything is issued. REQUIRES that the caller is authorised
   // for request.workload. A known id returns the existing transfer if the content is equal, else
   // kConflict. Waits until the transfer is terminal or `wait_until` has passed. `last_check`, if
@@ -100,16 +101,17 @@ class TransferEngine {
   void NoteRejection(std::string_view workload, wire::Operation operation, const Error& error);
 
   const EngineOptions options_;
+  transport::CopyHints& hints_;
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
   metrics::Metrics& metrics_;
-  TroubleLog refusals_{"a transfer was refused"};
+  FailureLog refusals_{"a transfer was refused"};
   const std::unique_ptr<PeerBuffers> peers_;
   const std::unique_ptr<ViewTable> views_;
   const std::unique_ptr<DelegatedTransfers> delegated_;
   const std::unique_ptr<TransferAdmission> admission_;
   const std::unique_ptr<StaleRetry> retry_;
   const std::unique_ptr<TransferLoop> loop_;
-  const std::shared_ptr<RequestShelf> requests_;
+  const std::shared_ptr<RetryRequestStore> requests_;
 };
 
 }  // namespace gantry::engine

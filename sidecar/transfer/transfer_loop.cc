@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/adaptive_spin.h"
 #include "lib/base/thread.h"
 #include "sidecar/transfer/transfer_fingerprint.h"
 
@@ -14,24 +13,16 @@ namespace {
 
 // How long the loop may sleep with nothing to do: only a bound, everything wakes it.
 constexpr milliseconds kIdleWait{1'000};
-// A shorter nap costs more than the wake-ups that it saves.
-constexpr microseconds kNapMin{50};
+// A shorter wait costs more than the wake-ups that it saves.
+constexpr microseconds kWaitIgnoringCompletionsMin{50};
 // A job of a GPU takes half of that; one that waits for its turn on a busy GPU takes longer.
 constexpr milliseconds kLookAgainMax{1};
 
-// How long a thread that waits for an answer spins or drives; one for each, they learn apart. The
-// limit is the first caller's: a process has one engine.
-AdaptiveSpin& SpinOfThisThread(microseconds limit) {
-  static thread_local AdaptiveSpin spin(limit);
-  return spin;
-}
-
 }  // namespace
 
-TransferLoop::TransferLoop(const TransferDriver::Parts& parts, worker::CopyPool& pool)
-    : pool_(pool),
-      transports_(parts.transports),
-      answer_spin_(parts.options.answer_spin),
+TransferLoop::TransferLoop(const TransferDriver::Parts& parts, worker::DriverSleep& sleep)
+    : sleep_(sleep),
+      driver_spin_(parts.options.driver_spin),
       transfers_(parts, [this](Task task) { Post(std::move(task)); }),
       thread_(StartThread("gantry-engine", [this] { Run(); })) {}
 
@@ -41,7 +32,7 @@ TransferLoop::~TransferLoop() {
     const MutexLock lock(inbox_mutex_);
     stopping_ = true;
   }
-  pool_.WakeWaiter();
+  sleep_.WakeWaiter();
   if (thread_) thread_->join();
 }
 
@@ -54,7 +45,7 @@ void TransferLoop::Run() {
       if (!inbox_.empty()) continue;
       if (stopping_ && transfers_.table().active() == 0) break;
     }
-    if (IsToLookAgain()) {
+    if (ShouldPollAgain()) {
       ::sched_yield();
       continue;
     }
@@ -66,9 +57,10 @@ void TransferLoop::Run() {
 
 bool TransferLoop::RunOnce() noexcept {
   looked_ = Clock::now();
-  pool_.LookAfresh();
+  sleep_.ClearWakeRequests();
   const bool any = RunTasks();
-  return transfers_.Poll() || any;
+  polled_ = transfers_.Poll();
+  return polled_.progressed || any;
 }
 
 bool TransferLoop::RunTasks() {
@@ -84,19 +76,14 @@ bool TransferLoop::RunTasks() {
 
 // Counted from the look, not from now: a thread that lost its processor since then would sleep
 // while a transport believes that it is looked after.
-bool TransferLoop::IsToLookAgain() const {
-  return std::any_of(transports_.begin(), transports_.end(),
-                     [](const auto& transport) { return transport->DevicesWork(); }) &&
-         looked_ - transfers_.last_carried() < kLookAgainMax;
+bool TransferLoop::ShouldPollAgain() const {
+  return polled_.should_spin && looked_ - transfers_.last_carried() < kLookAgainMax;
 }
 
 void TransferLoop::Sleep(TimePoint deadline) {
-  nanoseconds unattended = nanoseconds::max();
-  for (const auto& transport : transports_) {
-    unattended = std::min(unattended, transport->Unattended());
-  }
-  if (unattended < kNapMin || transports_.empty()) return pool_.Wait(deadline, &driver_);
-  pool_.Nap(std::min(deadline, Clock::now() + unattended), &driver_);
+  const nanoseconds poll_interval = std::min<nanoseconds>(polled_.poll_interval, kIdleWait);
+  if (poll_interval < kWaitIgnoringCompletionsMin) return sleep_.Wait(deadline, &driver_);
+  sleep_.WaitIgnoringCompletions(std::min(deadline, Clock::now() + poll_interval), &driver_);
 }
 
 void TransferLoop::AddToInbox(Task task) {
@@ -106,60 +93,54 @@ void TransferLoop::AddToInbox(Task task) {
 
 void TransferLoop::Post(Task task) {
   AddToInbox(std::move(task));
-  pool_.WakeWaiter();
+  sleep_.WakeWaiter();
 }
 
-void TransferLoop::Ask(Task task, const Answer& answer, TimePoint wait_until) {
+void TransferLoop::PostAndDrive(Task task, const Reply& reply, TimePoint wait_until) {
   AddToInbox(std::move(task));
-  if (!driver_.TryLock()) return pool_.WakeWaiter();
-  pool_.TakeOver();
+  if (!driver_.TryLock()) return sleep_.WakeWaiter();
+  sleep_.BeginDriving();
   RunOnce();
-  if (answer.wait()) {
-    SpinOfThisThread(answer_spin_)
-        .Until([&]() NO_THREAD_SAFETY_ANALYSIS {  // this thread holds driver_
-          if (!answer.is_given()) RunOnce();
-          return answer.is_given();
-        });
-    while (!answer.is_given() && IsToLookAgain() && Clock::now() < wait_until) {
+  if (reply.wait()) {
+    driver_spin_.Until([&]() NO_THREAD_SAFETY_ANALYSIS {  // this thread holds driver_
+      if (!reply.is_set()) RunOnce();
+      return reply.is_set();
+    });
+    while (!reply.is_set() && ShouldPollAgain() && Clock::now() < wait_until) {
       ::sched_yield();
       RunOnce();
     }
   }
-  pool_.HandBack(/*wake=*/transfers_.next_due() < sleeps_until_ || IsToLookAgain());
+  sleep_.EndDriving(/*wake=*/transfers_.next_due() < sleeps_until_ || ShouldPollAgain());
   driver_.unlock();
 }
 
-Result<TransferStatus> TransferLoop::AskAndAwait(
+Result<TransferStatus> TransferLoop::PostAndAwait(
     const Key& key, TimePoint wait_until,
-    std::function<void(TransferDriver&, const std::shared_ptr<Answer>&)> question) {
-  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Ask([question = std::move(question),
-       answer](TransferDriver& driver) { question(driver, answer); },
-      *answer, wait_until);
-  const TimePoint start = Clock::now();
-  AdaptiveSpin& spin = SpinOfThisThread(answer_spin_);
-  const bool is_here = spin.Until([&] { return answer->is_given(); });
-  // Without a wait the answer is only as far away as the driver.
-  const bool is_given = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
-  if (!is_here) spin.Slept(Clock::now() - start);
-  if (is_given) return answer->Take();
-  auto look = std::make_shared<Answer>(false);
-  Ask(
-      [key, answer, look](TransferDriver& driver) {
-        if (Transfer* transfer = driver.table().Find(key)) std::erase(transfer->waiting, answer);
-        driver.Look(key, look);
+    std::function<void(TransferDriver&, const std::shared_ptr<Reply>&)> query) {
+  auto reply = std::make_shared<Reply>(wait_until > Clock::now());
+  PostAndDrive([query = std::move(query), reply](TransferDriver& driver) { query(driver, reply); },
+               *reply, wait_until);
+  // Without a wait the reply is only as far away as the driver.
+  const bool is_set = reply->WaitUntil(reply->wait() ? wait_until : TimePoint::max());
+  if (is_set) return reply->Take();
+  auto status = std::make_shared<Reply>(false);
+  PostAndDrive(
+      [key, reply, status](TransferDriver& driver) {
+        if (Transfer* transfer = driver.table().Find(key)) std::erase(transfer->waiting, reply);
+        driver.Query(key, status);
       },
-      *look);
-  look->WaitUntil(TimePoint::max());
-  return look->Take();
+      *status);
+  status->WaitUntil(TimePoint::max());
+  return status->Take();
 }
 
 void TransferLoop::Visit(Task task) {
-  auto done = std::make_shared<Answer>(false);
-  Ask(
+  auto done = std::make_shared<Reply>(false);
+  PostAndDrive(
       [task = std::move(task), done](TransferDriver& driver) {
         task(driver);
-        done->Give(TransferStatus{});
+        done->Set(TransferStatus{});
       },
       *done);
   done->WaitUntil(TimePoint::max());
@@ -176,34 +157,34 @@ void TransferLoop::SetNotifications(NotificationCenter* notifications) {
 Result<TransferStatus> TransferLoop::Insert(Admitted&& admitted, TimePoint wait_until) {
   const Key key(admitted.status.workload, admitted.status.id);
   auto shared = std::make_shared<Admitted>(std::move(admitted));
-  return AskAndAwait(key, wait_until, [shared](TransferDriver& driver, const auto& answer) {
-    driver.Accept(shared.get(), answer);
+  return PostAndAwait(key, wait_until, [shared](TransferDriver& driver, const auto& reply) {
+    driver.Accept(shared.get(), reply);
   });
 }
 
 Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_view id,
                                          TimePoint wait_until) {
   const Key key(workload, id);
-  return AskAndAwait(key, wait_until, [key](TransferDriver& driver, const auto& answer) {
-    driver.Look(key, answer);
+  return PostAndAwait(key, wait_until, [key](TransferDriver& driver, const auto& reply) {
+    driver.Query(key, reply);
   });
 }
 
 Result<TransferStatus> TransferLoop::GetSame(const wire::TransferRequest& request,
                                              TimePoint wait_until) {
   const Key key(request.workload, request.id);
-  return AskAndAwait(
+  return PostAndAwait(
       key, wait_until,
-      [key, fingerprint = FingerprintOf(request)](TransferDriver& driver, const auto& answer) {
-        driver.Look(key, answer, fingerprint);
+      [key, fingerprint = FingerprintOf(request)](TransferDriver& driver, const auto& reply) {
+        driver.Query(key, reply, fingerprint);
       });
 }
 
 Result<TransferStatus> TransferLoop::Cancel(std::string_view workload, std::string_view id,
                                             TimePoint wait_until) {
   const Key key(workload, id);
-  return AskAndAwait(key, wait_until, [key](TransferDriver& driver, const auto& answer) {
-    driver.Cancel(key, answer);
+  return PostAndAwait(key, wait_until, [key](TransferDriver& driver, const auto& reply) {
+    driver.Cancel(key, reply);
   });
 }
 

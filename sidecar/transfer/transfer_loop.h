@@ -1,5 +1,5 @@
 // Decides which thread drives the transfers, and carries the requests of the others to it. The
-// driver is the loop's own thread or, while that sleeps, one that waits for an answer: this spares
+// driver is the loop's own thread or, while that sleeps, one that waits for a reply: this spares
 // it two wake-ups. Thread-safe; no function may be called by the driver itself.
 #pragma once
 
@@ -10,10 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "lib/base/bounded_spin.h"
 #include "lib/base/mutex.h"
-#include "sidecar/transfer/answer.h"
+#include "sidecar/transfer/reply.h"
 #include "sidecar/transfer/transfer_driver.h"
-#include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/driver_sleep.h"
 
 namespace gantry::engine {
 
@@ -21,7 +22,7 @@ class TransferLoop {
  public:
   using Match = TransferDriver::Match;
 
-  TransferLoop(const TransferDriver::Parts& parts, worker::CopyPool& pool);
+  TransferLoop(const TransferDriver::Parts& parts, worker::DriverSleep& sleep);
   ~TransferLoop();  // Close(), and returns when all transfers are quiet
 
   // kResourceExhausted: it has no thread, and must not be used.
@@ -53,13 +54,14 @@ class TransferLoop {
 
   void Post(Task task) EXCLUDES(inbox_mutex_);
   void AddToInbox(Task task) EXCLUDES(inbox_mutex_);
-  // Posts the task. If nobody drives, this thread does: until the answer is there for a moment, and
+  // Posts the task. If nobody drives, this thread does: until the reply is there for a moment, and
   // until `wait_until` as long as devices move bytes.
-  void Ask(Task task, const Answer& answer, TimePoint wait_until = {}) EXCLUDES(inbox_mutex_);
-  // Asks and waits for the answer, at `wait_until` for a look.
-  Result<TransferStatus> AskAndAwait(
+  void PostAndDrive(Task task, const Reply& reply, TimePoint wait_until = {})
+      EXCLUDES(inbox_mutex_);
+  // Returns the reply or, at `wait_until`, the status then.
+  Result<TransferStatus> PostAndAwait(
       const Key& key, TimePoint wait_until,
-      std::function<void(TransferDriver&, const std::shared_ptr<Answer>&)> question);
+      std::function<void(TransferDriver&, const std::shared_ptr<Reply>&)> query);
   // Has the task run and returns when it has.
   void Visit(Task task);
 
@@ -69,12 +71,11 @@ class TransferLoop {
   bool RunOnce() noexcept REQUIRES(driver_) EXCLUDES(inbox_mutex_);
   bool RunTasks() REQUIRES(driver_) EXCLUDES(inbox_mutex_);
   // Devices move bytes, and something happened lately: to look again is better than to sleep.
-  bool IsToLookAgain() const REQUIRES(driver_);
+  bool ShouldPollAgain() const REQUIRES(driver_);
   void Sleep(TimePoint deadline) REQUIRES(driver_);
 
-  worker::CopyPool& pool_;
-  const std::vector<std::unique_ptr<transport::Transport>>& transports_;
-  const microseconds answer_spin_;
+  worker::DriverSleep& sleep_;
+  const BoundedSpin driver_spin_;
 
   Mutex inbox_mutex_;
   std::vector<Task> inbox_ GUARDED_BY(inbox_mutex_);
@@ -82,9 +83,10 @@ class TransferLoop {
 
   Mutex driver_;  // held by the driver; taken before inbox_mutex_
   TransferDriver transfers_ GUARDED_BY(driver_);
-  std::vector<Task> tasks_ GUARDED_BY(driver_);  // scratch of RunTasks
-  TimePoint looked_ GUARDED_BY(driver_){};       // when the last round began
-  TimePoint sleeps_until_ GUARDED_BY(driver_);   // the loop's thread, when it sleeps
+  std::vector<Task> tasks_ GUARDED_BY(driver_);        // scratch of RunTasks
+  TimePoint looked_ GUARDED_BY(driver_){};             // when the last round began
+  transport::PollOutcome polled_ GUARDED_BY(driver_);  // of the last round
+  TimePoint sleeps_until_ GUARDED_BY(driver_);         // the loop's thread, when it sleeps
 
   Result<std::jthread> thread_;
 };

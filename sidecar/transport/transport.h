@@ -1,9 +1,10 @@
 // One way of moving bytes. At admission any thread asks it about a transfer. Start takes a checked
 // plan; the engine then calls Poll until the operation is finished. Stop makes it issue nothing
-// more. The driver alone calls Start, Poll, Unattended and DevicesWork, and uses operations. All
-// other calls are thread-safe.
+// more. The driver alone calls Start and Poll, and uses operations. All other calls are
+// thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,6 @@
 #include "lib/base/error.h"
 #include "lib/base/result.h"
 #include "sidecar/plan/move_plan.h"
-#include "sidecar/plan/row_limits.h"
 #include "sidecar/worker/channel/gpu_copy_reason.h"
 
 namespace gantry::transport {
@@ -35,6 +35,9 @@ struct Progress {
   GpuCopyReason gpu_reason = GpuCopyReason::kWithHost;
   std::array<uint64_t, kGpuCopyReasons> gpu_jobs_by_reason = {};
   std::optional<TimePoint> first_posted;
+  // True when the error was counted in the metrics already: the transfer's end does not count it
+  // again.
+  bool error_is_counted = false;
 };
 
 // One transfer that a transport carries out.
@@ -49,9 +52,6 @@ class Operation {
   virtual bool finished() const = 0;
   // Set once something has failed; the operation then stops itself.
   virtual const std::optional<Error>& error() const = 0;
-  // True when the error was counted in the metrics already: the transfer's end does not count it
-  // again.
-  virtual bool error_is_counted() const { return false; }
   virtual const Progress& progress() const = 0;
   // Returns the plan's items that were not moved completely. REQUIRES finished().
   virtual std::vector<uint32_t> UnfinishedItems() const = 0;
@@ -61,55 +61,60 @@ class Operation {
 struct LocalSide {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations;
   // The buffers' registrations on RDMA devices; one for each buffer when all are registered.
-  const std::vector<std::shared_ptr<const memory::NicMemory>>& on_nics;
+  const std::vector<std::shared_ptr<const memory::NicMemory>>& nic_memory;
   const std::optional<Error>& why_not_on_nics;  // set when one is not registered
+};
+
+// What never changes about a transport.
+struct TransportTraits {
+  wire::Path path = wire::Path::kShm;
+  // True when remote buffers are addressed by name and not mapped. A plan then has one flat piece
+  // [0, length) per remote buffer, with RemoteAllocation::target as its allocation.
+  bool addresses_buffers = false;
+  // True when the peer's sidecar need not support this path for host memory that is mapped here.
+  bool host_memory_needs_no_peer = false;
+};
+
+// The result of one poll, or of a round of polls.
+struct PollOutcome {
+  bool progressed = false;
+  // True while devices copy for only microseconds. Polling again at once then saves a sleep and a
+  // wake-up, and takes no processor from copies.
+  bool should_spin = false;
+  // How long the driver may ignore completions of copy workers, because they have enough queued. It
+  // is woken when anything else happens.
+  nanoseconds poll_interval = nanoseconds::max();
+
+  void Add(const PollOutcome& other) {
+    progressed |= other.progressed;
+    should_spin |= other.should_spin;
+    poll_interval = std::min(poll_interval, other.poll_interval);
+  }
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual wire::Path path() const = 0;
+  virtual TransportTraits traits() const = 0;
   // Returns why the transport is unusable on this machine. Called at the start, for /v1/status, and
   // at each admission: must be fast.
   virtual Status Probe() = 0;
-  // True when remote buffers are addressed by name and not mapped. A plan then has one flat piece
-  // [0, length) per remote buffer, with RemoteAllocation::target as its allocation.
-  virtual bool AddressesBuffers() const { return false; }
+  // Returns why the transport cannot carry the transfer for a reason other than a pair of
+  // allocations. Called before CanReach.
+  virtual Status CanCarry(const LocalSide& local,
+                          const std::vector<RemoteAllocation>& remote) const = 0;
   // Returns why this sidecar cannot copy between these two allocations. The answer is the same for
   // all local allocations of one kind and GPU.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
-  // Returns why the transport cannot carry the transfer for a reason other than a pair of
-  // allocations. Called before CanReach.
-  virtual Status CanCarry(const LocalSide& /*local*/,
-                          const std::vector<RemoteAllocation>& /*remote*/) const {
-    return {};
-  }
-  // True when the peer's sidecar must support this path, too.
-  virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
-  // How blocks at the same offsets of many buffers are planned. REQUIRES that CanReach accepts all.
-  virtual RowLimits RowsOf(
-      const std::vector<std::shared_ptr<const memory::MappedAllocation>>& /*local*/,
-      const std::vector<RemoteAllocation>& /*remote*/) const {
-    return {};
-  }
-  // Hint: a plan for `named` blocks or ranges is being made, so sleeping workers may wake up.
-  virtual void Expect(size_t /*named*/) {}
-  // Hint: a transfer request has arrived and is still unread. The workers of the last transfers may
-  // wake up.
-  virtual void Foresee() {}
   // Higher `priority` goes first; equal ones share. Poll returns `token`.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;
-  // Takes completions and issues more work; returns true when anything progressed. Appends the
-  // token of each operation once when it becomes finished. Appends it also when the operation fails
-  // before it has drained.
-  virtual bool Poll(std::vector<uint64_t>* attention) = 0;
-  // How long the engine may skip Poll, because the workers have enough queued.
-  virtual nanoseconds Unattended() const = 0;
-  // True while devices copy for only microseconds. Polling again at once then saves a sleep and a
-  // wake-up, and takes no processor from copies.
-  virtual bool DevicesWork() const { return false; }
+  // Takes completions and issues more work. Appends the token of each operation once when it
+  // becomes finished. Appends it also when the operation fails before it has drained.
+  virtual PollOutcome Poll(std::vector<uint64_t>* ready_tokens) = 0;
+
+  wire::Path path() const { return traits().path; }
 };
 
 }  // namespace gantry::transport

@@ -14,17 +14,19 @@ class UnavailableTransport final : public Transport {
  public:
   UnavailableTransport(wire::Path path, Error why) : path_(path), why_(std::move(why)) {}
 
-  wire::Path path() const override { return path_; }
+  TransportTraits traits() const override { return {.path = path_}; }
   Status Probe() override { return Fail(why_); }
+  Status CanCarry(const LocalSide&, const std::vector<RemoteAllocation>&) const override {
+    return Fail(why_);
+  }
   Status CanReach(const memory::MappedAllocation&, const RemoteAllocation&) const override {
     return Fail(why_);
   }
-  // Never called: CanReach always fails.
+  // Never called: Probe always fails.
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan>, int, uint64_t) override {
     return nullptr;
   }
-  bool Poll(std::vector<uint64_t>*) override { return false; }
-  nanoseconds Unattended() const override { return std::chrono::hours(1); }
+  PollOutcome Poll(std::vector<uint64_t>*) override { return {}; }
 
  private:
   const wire::Path path_;

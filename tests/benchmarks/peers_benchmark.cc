@@ -19,7 +19,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/random_id.h"
 #include "sidecar/messaging/event_log.h"
-#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/link/peer_directory.h"
 #include "sidecar/peer/server/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "tests/fakes/counting_mapper.h"
@@ -84,7 +84,7 @@ struct Initiator {
 };
 
 // How long it took until the peer was up, in microseconds.
-double Meet(Initiator& initiator, const std::string& node_dir, const std::string& owner) {
+double Connect(Initiator& initiator, const std::string& node_dir, const std::string& owner) {
   const TimePoint start = Clock::now();
   const auto info = initiator.directory->Put(owner, "unix:" + node_dir + "/" + owner + ".peer.sock",
                                              start + kPatience);
@@ -138,7 +138,7 @@ nlohmann::json ManyInitiators(const std::string& node_dir, size_t count) {
   std::vector<double> times;
   for (size_t i = 0; i < count; ++i) {
     initiators.push_back(std::make_unique<Initiator>("initiator-" + std::to_string(i)));
-    times.push_back(Meet(*initiators.back(), node_dir, "owner"));
+    times.push_back(Connect(*initiators.back(), node_dir, "owner"));
   }
   return Report("many initiators at one owner", times, before, Measure());
 }
@@ -152,7 +152,7 @@ nlohmann::json ManyOwners(const std::string& node_dir, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const std::string name = "owner-" + std::to_string(i);
     owners.push_back(std::make_unique<Owner>(node_dir, name));
-    times.push_back(Meet(initiator, node_dir, name));
+    times.push_back(Connect(initiator, node_dir, name));
   }
   nlohmann::json report = Report("one initiator at many owners", times, before, Measure());
   initiator.directory.reset();

@@ -2,17 +2,15 @@
 
 import itertools
 import json
+import os
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
 from conftest import BIN_DIR, EVERYTHING, ROOT, Refused, flags_of, pod_spec
 
-# The library chart gives these itself: what they say follows from other values.
-GIVEN_BY_THE_CHART = {"name", "run-dir", "node-dir", "node-uids", "require-slot", "health-listen", "metrics-listen", "peer-listen", "data-listen",
-                      "peer-tls-cert", "peer-tls-key", "peer-tls-ca", "peer-tls-names", "peer-rules", "peer-token-file",
-                      "peer-plaintext"}
 # Maps whose keys are the user's: labels and the like, and resources.
 FREE = {"commonLabels", "commonAnnotations", "nodeSelector", "podLabels", "podAnnotations", "annotations", "labels",
         "alertLabels", "thresholds", "limits", "requests", "podSecurityContext", "sidecar"}
@@ -203,26 +201,13 @@ def test_no_object_of_a_schema_takes_any_key(chart):
     look(schema, "top")
 
 
-def flags_of_the_sidecar():
-    """{flag: what --help says of its type} without those that are no settings."""
-    said = subprocess.run([BIN_DIR / "gantry-sidecar", "--help"], capture_output=True, text=True, timeout=20).stdout
-    flags = dict(re.findall(r"^\s+(?:-h,)?--([a-z-]+)\s(.*)", said, re.M))
-    return {flag: flags[flag].strip() for flag in set(flags) - {"help", "version", "print-config"}}
-
-
 def test_the_flags_of_the_schema_are_those_of_the_sidecar():
-    schema = json.loads((ROOT / "charts" / "gantry-lib" / "values.schema.json").read_text())["properties"]["flags"]["properties"]
-    flags = flags_of_the_sidecar()
-    assert set(schema) == set(flags) - GIVEN_BY_THE_CHART
-    for flag, rule in schema.items():
-        bounds = re.match(r"U?INT:U?INT in \[(-?\d+) - (\d+)\]", flags[flag])
-        choices = re.match(r"(TEXT|UINT):\{([^}]*)\}", flags[flag])
-        if bounds:
-            assert (rule["minimum"], rule["maximum"]) == tuple(map(int, bounds.groups())), flag
-        elif choices:
-            assert ",".join(map(str, rule["enum"])) == choices[2], flag
-        elif flags[flag].startswith("TEXT=[]"):
-            assert rule == {"$ref": "#/definitions/strings"}, flag
-        else:
-            kind = "integer" if flags[flag].startswith("UINT") else "string" if flags[flag].startswith("TEXT") else "boolean"
-            assert rule["type"] == kind, flag
+    check = subprocess.run([sys.executable, ROOT / "tools" / "settings", "--check"], capture_output=True, text=True, timeout=20,
+                           env=os.environ | {"GANTRY_BIN_DIR": str(BIN_DIR)})
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize("flag, value", [("--run-dir", "/x"), ("--require-slot", True), ("--peer-listen", "[::]:1")])
+def test_a_flag_that_the_chart_gives_itself_is_refused(charts, flag, value):
+    with pytest.raises(Refused, match=f"Additional property {flag[2:]}"):
+        charts.render(values={"sidecar": {"flags": {flag[2:]: value}}})

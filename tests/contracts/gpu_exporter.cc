@@ -168,7 +168,7 @@ void GpuExporter::Kill() {
   pid_ = -1;
 }
 
-Result<FdMessage> GpuExporter::Ask(const std::string& request) {
+Result<FdMessage> GpuExporter::Exchange(const std::string& request) {
   RETURN_IF_ERROR(SendMessage(socket_.get(), request, {}));
   ASSIGN_OR_RETURN(FdMessage answer, ReceiveMessage(socket_.get(), kMessageMax));
   if (answer.closed || answer.payload.starts_with("error ")) {
@@ -192,7 +192,7 @@ Result<Exported> GpuExporter::MakeOne(const std::string& command, int ordinal, u
                                       uint64_t seed, int neighbours) {
   std::string request = command + std::to_string(ordinal) + " " + std::to_string(seed);
   for (int i = 0; i <= neighbours; ++i) request += " " + std::to_string(bytes);
-  ASSIGN_OR_RETURN(FdMessage answer, Ask(request));
+  ASSIGN_OR_RETURN(FdMessage answer, Exchange(request));
   Exported exported;
   exported.size = bytes;
   const size_t handle_bytes = exported.handle.bytes.size();
@@ -214,19 +214,19 @@ Result<Exported> GpuExporter::MakeVirtual(int ordinal, const std::vector<uint64_
     request += " " + std::to_string(size);
     exported.size += size;
   }
-  ASSIGN_OR_RETURN(FdMessage answer, Ask(request));
+  ASSIGN_OR_RETURN(FdMessage answer, Exchange(request));
   exported.fds = std::move(answer.fds);
   return exported;
 }
 
 Status GpuExporter::Check(uint64_t offset, uint64_t bytes, uint64_t seed) {
-  RETURN_IF_ERROR(Ask("check " + std::to_string(offset) + " " + std::to_string(bytes) + " " +
-                      std::to_string(seed)));
+  RETURN_IF_ERROR(Exchange("check " + std::to_string(offset) + " " + std::to_string(bytes) + " " +
+                           std::to_string(seed)));
   return {};
 }
 
 Status GpuExporter::Free() {
-  RETURN_IF_ERROR(Ask("free"));
+  RETURN_IF_ERROR(Exchange("free"));
   return {};
 }
 

@@ -52,7 +52,7 @@ class GpuExporter {
 
  private:
   GpuExporter(pid_t pid, UniqueFd socket) : pid_(pid), socket_(std::move(socket)) {}
-  Result<FdMessage> Ask(const std::string& request);
+  Result<FdMessage> Exchange(const std::string& request);
   Result<Exported> MakeOne(const std::string& command, int ordinal, uint64_t bytes, uint64_t seed,
                            int neighbours);
 

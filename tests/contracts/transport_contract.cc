@@ -52,7 +52,7 @@ TEST_P(TransportContract, OperationsSideBySide) {
   std::vector<uint64_t> finished;
   const TimePoint limit = Clock::now() + std::chrono::seconds(20);
   while (finished.size() < 16 && Clock::now() < limit) {
-    if (!harness_->transport().Poll(&finished)) harness_->Wait();
+    if (!harness_->transport().Poll(&finished).progressed) harness_->Wait();
   }
   std::sort(finished.begin(), finished.end());
   ASSERT_EQ(finished.size(), 16u);
@@ -67,7 +67,7 @@ TEST_P(TransportContract, StoppedMeansQuiet) {
   harness_->transport().Poll(&finished);
   operation->Stop();
   while (!operation->finished()) {
-    if (!harness_->transport().Poll(&finished)) harness_->Wait();
+    if (!harness_->transport().Poll(&finished).progressed) harness_->Wait();
   }
   harness_->Refresh(local_);
   const std::vector<uint8_t> quiet(local_.data(), local_.data() + kArena);
@@ -99,7 +99,7 @@ TEST_P(TransportContract, DeathOfTheCarrierIsSurvivedOrReported) {
     harness_->transport().Poll(&finished);
     harness_->KillCarrier();
     while (!operation->finished()) {
-      if (!harness_->transport().Poll(&finished)) harness_->Wait();
+      if (!harness_->transport().Poll(&finished).progressed) harness_->Wait();
     }
     if (!operation->error()) {
       ExpectMoved(*plan, local, remote);
@@ -117,7 +117,7 @@ TEST_P(TransportContract, AbortEndsWhatHangs) {
   std::vector<uint64_t> finished;
   const TimePoint issued_by = Clock::now() + std::chrono::seconds(10);
   do {  // until something is issued that can hang
-    if (!harness_->transport().Poll(&finished)) harness_->Wait();
+    if (!harness_->transport().Poll(&finished).progressed) harness_->Wait();
   } while (!operation->progress().first_posted && Clock::now() < issued_by);
   operation->Stop();
   for (int i = 0; i < 10; ++i) {
@@ -128,7 +128,7 @@ TEST_P(TransportContract, AbortEndsWhatHangs) {
   operation->Abort();
   const TimePoint limit = Clock::now() + std::chrono::seconds(10);
   while (!operation->finished() && Clock::now() < limit) {
-    if (!harness_->transport().Poll(&finished)) harness_->Wait();
+    if (!harness_->transport().Poll(&finished).progressed) harness_->Wait();
   }
   EXPECT_TRUE(operation->finished());
   EXPECT_FALSE(operation->UnfinishedItems().empty());

@@ -24,7 +24,9 @@ class TransportHarness {
   virtual std::shared_ptr<const memory::MappedAllocation> Local(const TestArena& arena) = 0;
   virtual transport::RemoteAllocation Remote(const TestArena& arena) = 0;
   // What RDMA devices have of the former, where they are needed.
-  virtual std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const { return {}; }
+  virtual std::vector<std::shared_ptr<const memory::NicMemory>> LocalNicMemory() const {
+    return {};
+  }
   // The arena becomes what the transport's memory holds, where that is elsewhere.
   virtual void Refresh(TestArena& /*arena*/) {}
   // Whether each segment of a plan is one chunk; else chunks are what is left after merging and
@@ -50,7 +52,7 @@ class TransportContract : public ::testing::TestWithParam<MakeTransportHarness> 
     auto plan = std::make_shared<transport::MovePlan>();
     plan->operation = operation;
     plan->local = {harness_->Local(local_)};
-    plan->local_on_nics = harness_->OnNics();
+    plan->local_nic_memory = harness_->LocalNicMemory();
     plan->remote = {harness_->Remote(remote_)};
     return plan;
   }
@@ -86,10 +88,11 @@ class TransportContract : public ::testing::TestWithParam<MakeTransportHarness> 
     const TimePoint limit = Clock::now() + std::chrono::seconds(20);
     std::vector<uint64_t> finished;
     while (!operation.finished() && Clock::now() < limit) {
-      if (!harness_->transport().Poll(&finished)) harness_->Wait();
+      if (!harness_->transport().Poll(&finished).progressed) harness_->Wait();
     }
     harness_->transport().Poll(&finished);
     ASSERT_TRUE(operation.finished());
+    EXPECT_FALSE(harness_->transport().Poll(&finished).should_spin) << "nothing is in flight";
     EXPECT_EQ(std::count(finished.begin(), finished.end(), token), 1);
   }
   // Applies the plan to plain copies and compares both arenas whole: neighbours included.

@@ -17,7 +17,7 @@ class SlotHealthTest : public ::testing::Test {
     });
   }
   bool LookTimes(int times) {
-    for (int i = 0; i < times; ++i) health_.Look();
+    for (int i = 0; i < times; ++i) health_.RunChecks();
     return slots_.healthy();
   }
 

@@ -1,9 +1,12 @@
 """The settings of the sidecar: documented, printed, and refused when they are wrong."""
 
 import concurrent.futures
+import functools
+import json
+import os
 import re
 import subprocess
-from pathlib import Path
+import sys
 
 import grpc
 import pytest
@@ -11,35 +14,57 @@ import pytest
 from conftest import BIN_DIR, ROOT
 
 SIDECAR = BIN_DIR / "gantry-sidecar"
-NOT_SETTINGS = {"--help", "--version", "--print-config"}
+NOT_SETTINGS = {"--help", "--version", "--print-config", "--print-settings"}
+HEADINGS = {"normal": "Settings that an installation decides", "tuning": "Tuning: for a load or a machine",
+            "expert": "Expert: for a fault or a measurement"}
 
 
 def run(*flags, env=None):
     return subprocess.run([SIDECAR, *flags], capture_output=True, text=True, timeout=20, env=env)
 
 
+@functools.cache
 def settings():
-    return set(re.findall(r"^\s+(--[a-z-]+)", run("--help").stdout, re.M)) - NOT_SETTINGS
+    """{flag: what --print-settings says of it}"""
+    return {each["flag"]: each for each in json.loads(run("--print-settings", env={}).stdout)}
 
 
-def test_every_setting_is_in_the_operations_page_and_no_other():
-    page = Path(ROOT, "docs", "operations.md").read_text()
-    documented = set(re.findall(r"^\| `(--[a-z-]+)` \|", page, re.M))
-    documented -= {"--rest-listen", "--metrics-listen"} - settings()
-    assert documented == settings()
+def test_the_reference_and_the_schema_of_the_chart_are_as_the_sidecar_says():
+    check = subprocess.run([sys.executable, ROOT / "tools" / "settings", "--check"], capture_output=True, text=True, timeout=20,
+                           env=os.environ | {"GANTRY_BIN_DIR": str(BIN_DIR)})
+    assert check.returncode == 0, check.stderr
 
 
-def test_print_config_names_every_setting():
-    printed = set(re.findall(r"^([a-z-]+)=", run("--print-config").stdout, re.M))
-    assert {name[2:] for name in settings()} <= printed
+def test_help_has_every_setting_below_its_level():
+    parts = re.split(r"^(\S.*):$", run("--help").stdout, flags=re.M)
+    flags = {heading: set(re.findall(r"^\s+(?:-h,)?(--[a-z-]+)", text, re.M)) for heading, text in zip(parts[1::2], parts[2::2])}
+    assert flags.pop("Options") == NOT_SETTINGS
+    assert flags == {heading: {flag for flag, each in settings().items() if each["level"] == level} for level, heading in HEADINGS.items()}
+    assert len(settings()) > 60
+
+
+def test_each_help_is_one_or_two_short_sentences():
+    for flag, each in settings().items():
+        sentences = re.split(r"(?<=\.) ", each["help"])
+        assert 1 <= len(sentences) <= 2 and each["help"].endswith("."), flag
+        assert max(len(sentence.split()) for sentence in sentences) <= 20, (flag, sentences)
+        assert not re.match(r"(Of|What|Who|Whoever|Likewise)\b", each["help"]), flag
+
+
+def test_print_config_names_every_setting_with_its_default():
+    values = {f"--{name}": value for name, value in re.findall(r"^([a-z-]+)=(.*)$", run("--print-config", env={}).stdout, re.M)}
+    assert set(settings()) <= set(values)
+    for flag, each in settings().items():
+        if flag != "--name":
+            assert values[flag].strip('"').removesuffix("[]") == each["default"], flag
 
 
 def test_environment_is_read_and_a_flag_wins():
     env = {"GANTRY_RUN_DIR": "/tmp/from-environment", "GANTRY_TRANSFERS_MAX": "7"}
     assert 'run-dir="/tmp/from-environment"' in run("--print-config", env=env).stdout
-    printed = run("--print-config", "--run-dir", "/tmp/from-flag", env=env).stdout
-    assert 'run-dir="/tmp/from-flag"' in printed
-    assert "transfers-max=7" in printed
+    said = run("--print-config", "--run-dir", "/tmp/from-flag", env=env).stdout
+    assert 'run-dir="/tmp/from-flag"' in said
+    assert "transfers-max=7" in said
 
 
 @pytest.mark.smoke
@@ -75,7 +100,8 @@ def test_a_run_directory_belongs_to_one_sidecar(sidecar):
     assert "another sidecar" in result.stderr
 
 
-@pytest.mark.parametrize("words", [["gantry-sidecar", "--print-config"], ["gantry-device-plugin", "--print-config"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["gantry-sidecar", "--print-config"], ["gantry-sidecar", "--print-settings"],
+                                   ["gantry-device-plugin", "--print-config"]], ids=" ".join)
 def test_settings_that_cannot_be_printed_are_an_error(words):
     with open("/dev/full", "w") as full:
         ended = subprocess.run([BIN_DIR / words[0], *words[1:]], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)

@@ -1,5 +1,6 @@
 """The first five minutes of a connector's author, as docs/getting_started_pytorch.md has them: pip install into a new environment,
-the example, and the lines that a connector needs, over the fake driver. How long each step took is printed, and not judged."""
+the example, and the lines that a connector needs, over the fake driver. The connector for vLLM is installed with it, as
+docs/getting_started_vllm.md has it. How long each step took is printed, and not judged."""
 
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from workloads import LIB_DIR
 
 DOCUMENT = ROOT / "docs" / "getting_started_pytorch.md"
 EXAMPLE = ROOT / "client" / "python" / "examples" / "move_kv_cache.py"
+PACKAGES = ("client/python", "connectors/vllm")
 SECONDS = 280
 pytestmark = pytest.mark.timeout(2 * SECONDS)  # the first case also makes the environment
 NO_INDEX = ("No matching distribution found", "Could not find a version", "ConnectionError", "Connection refused", "Network is unreachable")
@@ -80,13 +83,14 @@ def steps():
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory, steps):
-    """That of a new environment into which the package was installed, from a copy: pip builds in the folder itself."""
+    """That of a new environment into which both packages were installed, from copies: pip builds in the folders themselves."""
     folder = tmp_path_factory.mktemp("connector")
     steps.time("a new environment", lambda: subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True))
-    shutil.copytree(ROOT / "client" / "python", folder / "python", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
     made = folder / "venv" / "bin" / "python"
-    installed = steps.time("pip install ./client/python", lambda: run(
-        made, "-m", "pip", "install", "--disable-pip-version-check", folder / "python",
+    installed = steps.time(f"pip install {' '.join(PACKAGES)}", lambda: run(
+        made, "-m", "pip", "install", "--disable-pip-version-check", *(folder / package for package in PACKAGES),
         GANTRY_LIBRARY=str(LIB_DIR / "libgantry.so")))
     if installed.returncode != 0 and any(said in installed.stderr for said in NO_INDEX):
         pytest.skip(f"pip finds no setuptools to build with: no package index can be reached: {installed.stderr[-300:]}")
@@ -109,6 +113,24 @@ def test_without_pytorch_the_example_says_what_there_is(python):
     result = run(python, EXAMPLE)
     assert result.returncode == 1 and "Traceback" not in result.stderr
     assert "No module named 'torch'; without PyTorch there is --memory host" in result.stderr
+
+
+def test_the_connector_for_vllm_is_installed_with_all_its_modules(python):
+    assert f"pip install {' '.join(f'./{package}' for package in PACKAGES)}" in (ROOT / "docs" / "getting_started_vllm.md").read_text()
+    where = run(python, "-c", "import gantry_vllm; from importlib.metadata import requires, version; "
+                "print(gantry_vllm.__file__, version('gantry-vllm'), *requires('gantry-vllm'))")
+    file, *said = where.stdout.split()
+    assert said == ["0.1.0", "gantry"] and file.startswith(str(python.parent.parent)), where
+    names = [sorted(path.name for path in folder.iterdir() if path.is_file())
+             for folder in (Path(file).parent, ROOT / "connectors" / "vllm" / "gantry_vllm")]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("name", ["GantryConnector", "NixlConnector"])
+def test_without_vllm_the_connector_says_what_it_needs(python, name):
+    result = run(python, "-c", f"from gantry_vllm import {name}")
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: {name} needs vLLM 0.26 or newer in this Python's environment: No module named "), result.stderr
 
 
 @pytest.mark.skipif(REAL, reason="test_move_kv_cache.py does it with PyTorch")

@@ -27,9 +27,10 @@ class EngineFixture : public ::testing::Test {
 
   void SetUp() override {
     std::vector<std::unique_ptr<transport::Transport>> transports;
-    transports.push_back(std::make_unique<transport::ShmTransport>(shm_options_, pool_));
-    engine_ = std::make_unique<engine::TransferEngine>(
-        engine_options_, pool_, std::move(transports), registry_, events_, metrics_);
+    transports.push_back(std::make_unique<transport::ShmTransport>(copies_));
+    engine_ = std::make_unique<engine::TransferEngine>(engine_options_, pool_, copies_.hints(),
+                                                       std::move(transports), registry_, events_,
+                                                       metrics_);
   }
 
   void AddWorkload(const std::string& name) {
@@ -92,8 +93,8 @@ class EngineFixture : public ::testing::Test {
   }
 
   engine::EngineOptions engine_options_;
-  transport::ShmOptions shm_options_;
   worker::FakeCopyPool pool_;
+  transport::CopyScheduler copies_{{}, pool_, pool_};
   registry::WorkloadTable workloads_{{}, [](const auto&, auto) {}};
   registry::BufferRegistry registry_{{}, pool_, workloads_};
   engine::EventLog events_{1024};

@@ -1,6 +1,6 @@
-// A CopyPool and MemoryMapper in one process: real mappings, real copies, done inside of Post
-// unless they are held back. Mapping and the knobs are thread-safe; Post, Poll and Wait belong to
-// the driver, as in the real pool.
+// A pool of copy workers and MemoryMapper in one process: real mappings, real copies, done inside
+// of Post unless they are held back. Mapping and the knobs are thread-safe; Post, Poll and Wait
+// belong to the driver, as in the real pool.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,18 @@
 #include "lib/base/mutex.h"
 #include "sidecar/memory/host_memory.h"
 #include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/copy_workers.h"
+#include "sidecar/worker/channel/driver_sleep.h"
 #include "sidecar/worker/process/segment_copy.h"
 #include "sidecar/worker/process/stream_copy.h"
 #include "tests/fakes/test_waker.h"
 
 namespace gantry::worker {
 
-class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
+class FakeCopyPool final : public CopyPool,
+                           public CopyWorkers,
+                           public DriverSleep,
+                           public memory::MemoryMapper {
  public:
   explicit FakeCopyPool(int workers = 2, size_t slots = 4096)
       : worker_count_(workers), slots_(slots), workers_(static_cast<size_t>(workers)) {}
@@ -125,29 +130,30 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     return taken;
   }
   void Wait(TimePoint deadline, Mutex* driver) override {
-    Nap(std::min(deadline, NextCompletion()), driver);
+    WaitIgnoringCompletions(std::min(deadline, NextCompletion()), driver);
   }
-  void Nap(TimePoint deadline, Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
+  void WaitIgnoringCompletions(TimePoint deadline,
+                               Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
     driver->unlock();
     waker_.WaitUntil(deadline);
     driver->lock();
   }
   void WakeWaiter() override { waker_.Wake(); }
   // Its waiter sleeps by a clock, and is not kept from waking.
-  void TakeOver() override {}
-  void HandBack(bool wake) override {
+  void BeginDriving() override {}
+  void EndDriving(bool wake) override {
     const MutexLock lock(mutex_);
     if (wake || NextDue() != TimePoint::max()) waker_.Wake();
   }
-  void LookAfresh() override {}
+  void ClearWakeRequests() override {}
   void Replace(int worker) override { Lose(worker, /*comes_back=*/true); }
-  void Rouse(int worker) override {
+  void WakeWorker(int worker) override {
     const MutexLock lock(mutex_);
-    roused_.insert(worker);
+    woken_.insert(worker);
   }
-  std::set<int> TakeRoused() {
+  std::set<int> TakeWoken() {
     const MutexLock lock(mutex_);
-    return std::exchange(roused_, {});
+    return std::exchange(woken_, {});
   }
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override {
@@ -300,7 +306,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   milliseconds delay_ GUARDED_BY(mutex_){0};
   bool held_ GUARDED_BY(mutex_) = false;
   int replacements_ GUARDED_BY(mutex_) = 0;
-  std::set<int> roused_ GUARDED_BY(mutex_);
+  std::set<int> woken_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::worker

@@ -79,7 +79,7 @@ void FakeFabric::StepAll() {
   }
 }
 
-void FakeFabric::Settle() {
+void FakeFabric::ShowLateWrites() {
   const MutexLock lock(mutex);
   Show([](const LateWrite&) { return true; });
 }

@@ -165,13 +165,13 @@ class FakeFabric {
   // From now on the queue pairs take turns at random, Poll carries out only a part, and what is
   // written to regions with relaxed ordering shows late and in any order: at a read from the same
   // device of the same kind of memory, as a read of the host's passes nothing on its way to a GPU,
-  // when the region or the target's queue pair goes, at random and by Settle.
+  // when the region or the target's queue pair goes, at random and by ShowLateWrites.
   // (Completions of one queue pair stay in order, as of any reliable connection.)
   void Scramble(uint64_t seed);
   // Carries out one work request; false: there is none.
   bool Step();
   void StepAll();
-  void Settle();
+  void ShowLateWrites();
   size_t late_writes() const;
   // Of all queue pairs, not carried out.
   size_t pending() const;

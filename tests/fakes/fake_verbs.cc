@@ -281,7 +281,7 @@ void FakeVerbs::SetPort(const std::string& device, bool up) {
   const MutexLock lock(fabric_.mutex);
   FakeDevice& found = At(device);
   found.options.port.active = up;
-  Announce(found, up ? PortChange::kUp : PortChange::kDown);
+  SendPortEvent(found, up ? PortChange::kUp : PortChange::kDown);
 }
 
 void FakeVerbs::SetGids(const std::string& device, std::vector<GidEntry> gids) {
@@ -297,7 +297,7 @@ void FakeVerbs::Unplug(const std::string& device) {
   const MutexLock lock(fabric_.mutex);
   FakeDevice& found = At(device);
   found.gone = true;
-  Announce(found, PortChange::kDeviceGone);
+  SendPortEvent(found, PortChange::kDeviceGone);
   fabric_.Break(found);
 }
 
@@ -340,7 +340,7 @@ FakeLive FakeVerbs::LiveOn(const FakeDevice& device) const {
   return sum;
 }
 
-void FakeVerbs::Announce(const FakeDevice& device, PortChange change) {
+void FakeVerbs::SendPortEvent(const FakeDevice& device, PortChange change) {
   for (FakeOpen* open : opens_) {
     if (open->device != &device) continue;
     open->changes.push_back(change);

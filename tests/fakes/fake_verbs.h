@@ -55,7 +55,8 @@ class FakeVerbs final : public transport::Verbs {
  private:
   FakeDevice& At(const std::string& device) const REQUIRES(fabric_.mutex);
   FakeLive LiveOn(const FakeDevice& device) const REQUIRES(fabric_.mutex);
-  void Announce(const FakeDevice& device, transport::PortChange change) REQUIRES(fabric_.mutex);
+  void SendPortEvent(const FakeDevice& device, transport::PortChange change)
+      REQUIRES(fabric_.mutex);
 
   FakeFabric& fabric_;
   std::map<std::string, std::unique_ptr<FakeDevice>> devices_;  // what it holds: fabric_.mutex

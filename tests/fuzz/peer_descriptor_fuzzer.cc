@@ -14,8 +14,8 @@
 #include "lib/wire/peer_messages.h"
 #include "lib/wire/rdma_messages.h"
 #include "lib/wire/stage_messages.h"
-#include "sidecar/peer/client/buffer_import.h"
 #include "sidecar/peer/identity/peer_rules.h"
+#include "sidecar/peer/link/buffer_import.h"
 
 namespace gantry::peer {
 namespace {

@@ -95,6 +95,9 @@ class PlantedViolationTest(unittest.TestCase):
         ("members_beside_a_mutex_are_guarded", "lib/base/count.h", HEADER + "class Count {\n  void Add();\n  Mutex mutex_;\n  int count_ = 0;\n};\n"),
         ("classes_are_small", "lib/base/full.h", HEADER + "class Full {\n" + "".join(f"  int a{i}_ = 0;\n" for i in range(16)) + "};\n"),
         ("classes_are_small", "lib/base/busy.h", HEADER + "class Busy {\n" + "".join(f"  void Do{i}();\n" for i in range(27)) + "};\n"),
+        ("interfaces_are_small", "lib/base/wide.h", HEADER + "class Wide {\n" + "".join(f"  virtual int Do{i}() = 0;\n" for i in range(7)) + "};\n"),
+        ("interfaces_are_small", "lib/base/hinted.h", HEADER + "class Hinted {\n  virtual ~Hinted() = default;\n  virtual Status Do() const = 0;\n"
+         + "".join(f"  virtual void Hint{i}() {{}}\n" for i in range(6)) + "};\n"),
         ("headers_introduce_themselves", "lib/base/silent.h", "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/wordy.h", "// line\n" * 6 + "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/twice.h", "// One line.\n"),

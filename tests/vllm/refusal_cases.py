@@ -1,6 +1,7 @@
 """Configurations and parameters that the connector refuses, with vLLM's own classes: each with one line that says why."""
 
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -18,6 +19,7 @@ from gantry_vllm.places import Places
 from gantry_vllm.settings import Settings, refuse_unsupported
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
 from vllm.v1.kv_cache_interface import (CircularBufferSpec, CrossAttentionSpec, FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec,
                                         MLAAttentionSpec, SlidingWindowSpec)
 
@@ -83,6 +85,13 @@ class Configurations(unittest.TestCase):
         self.refused(self.changed(parallel_config={"decode_context_parallel_size": 2}), cache_config(full_attention()),
                      "decode context parallelism yet: its size is 2")
 
+    def test_buffers_on_another_device_than_the_cache_are_refused(self):
+        self.refused(self.changed(kv_transfer_config={"kv_buffer_device": "cuda"}), cache_config(full_attention()),
+                     "kv_buffer_device is 'cuda', and the KV cache is on 'cpu'")
+        refuse_unsupported(self.changed(kv_transfer_config={"kv_buffer_device": "cpu"}), cache_config(full_attention()))
+        with mock.patch("gantry_vllm.settings.current_platform", SimpleNamespace(device_type="cuda")):
+            self.refused(CONFIG, cache_config(full_attention()), "kv_buffer_device is 'cpu', and the KV cache is on 'cuda'")
+
     def test_speculative_decoding_is_refused(self):
         said = self.changed()
         said.speculative_config = object()
@@ -125,14 +134,15 @@ class ExtraConfig(unittest.TestCase):
     def test_values_that_no_call_would_take_are_refused_at_the_start(self):
         for name, values in {"hold_ttl": ("30", 0, -1, 3601, True, None, float("nan")), "read_deadline": ("x", 0, -5),
                              "require_path": ("shm", [], ["smh"], [None], 5), "peer_address": (5, ["a"]),
-                             "run_dir": (5, ["a"]), "executor": ("any", None, ["peer"])}.items():
+                             "run_dir": (5, ["a"]), "executor": ("any", None, ["peer"]), "cross_layers": ("false", 1, None)}.items():
             for value in values:
                 with self.subTest(f"{name} {value!r}"), self.assertRaisesRegex(ValueError, f"^{name} of kv_connector_extra_config"):
                     Settings.of({name: value})
 
     def test_values_that_are_right_are_taken(self):
         said = {"hold_ttl": 0.5, "read_deadline": 3600, "require_path": ["ipc", "shm"], "peer_address": "10.0.0.1:9461", "run_dir": "/r",
-                "peer_addresses": ["10.0.0.0/8", "fd00::/8", ".svc.cluster.local", "prefill-0"], "model_id": "tiny", "executor": "peer"}
+                "peer_addresses": ["10.0.0.0/8", "fd00::/8", ".svc.cluster.local", "prefill-0"], "model_id": "tiny", "executor": "peer",
+                "cross_layers": True}
         self.assertEqual(vars(Settings.of(said)), vars(Settings()) | said)
 
 
@@ -157,6 +167,21 @@ class Handshakes(unittest.TestCase):
         self.assertIsNone(scheduler._places.why_not("192.0.2.1:1"))
         self.assertIsNotNone(scheduler._places.why_not("10.0.0.1:1"))
         self.assertEqual(scheduler._factors["model"], "tiny@1")
+
+
+class Layouts(unittest.TestCase):
+
+    def chosen(self, supported, **extra):
+        """The order of the cache's axes that vLLM takes for backends that support these."""
+        config = vllm_config(**extra)
+        return resolve_kv_cache_layout(config, [supported], [full_attention()]).name
+
+    def test_vllm_chooses_the_layout_unless_blocks_of_all_layers_are_wanted(self):
+        self.assertEqual(self.chosen(["LBNHC", "BLHNC"]), "LBNHC")
+        self.assertEqual(self.chosen(["LBNHC", "BLHNC"], cross_layers=True), "BLHNC")
+
+    def test_a_backend_without_such_blocks_keeps_its_own(self):
+        self.assertEqual(self.chosen(["LBHNC"], cross_layers=True), "LBHNC")
 
 
 class Starts(unittest.TestCase):
@@ -227,6 +252,12 @@ class Offers(unittest.TestCase):
             with self.subTest(str(text)[:8]):
                 self.refused(offered(remote_request_id=text), "remote_request_id is no text")
                 self.refused(offered(**{KEY: offered()[KEY] | {"workers": [WORKER | {"peer": text}]}}), "peer is no text")
+
+    def test_another_size_of_tensor_parallelism_than_that_of_the_workers_is_refused(self):
+        for size in (2, 0, -1, True, "1", 1.0, None, [1]):
+            with self.subTest(str(size)):
+                self.refused(offered(tp_size=size), f"^tp_size is {re.escape(repr(size))}, and gantry.workers lists 1$")
+        offer_of(offered(tp_size=1), Places(), FACTORS, GROUPS, PROMPT, TOKENS, 0)
 
     def test_what_is_no_list_of_workers_is_refused(self):
         for workers in (None, [], {}, [5], [WORKER] * 65, [WORKER] * 3):

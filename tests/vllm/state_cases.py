@@ -40,15 +40,18 @@ def chunked(size):
 class Engine:
     """vLLM's scheduler with the connector's half in it; a step samples where the prompt's last token is computed."""
 
+    scheduler = Scheduler
+
     def __init__(self, *specs, mode="align"):
         config = vllm_config()
+        config.scheduler_config.async_scheduling = self.scheduler is not Scheduler
         config.cache_config.mamba_cache_mode = mode
         config.cache_config.enable_prefix_caching = mode == "align"
         config.cache_config.num_gpu_blocks = BLOCKS
         groups = cache_config(*specs).kv_cache_groups
         cache = KVCacheConfig(num_blocks=BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups)
         block, hashed = resolve_kv_cache_block_sizes(cache, config)
-        self.vllm = Scheduler(config, cache, StructuredOutputManager(config), block, hash_block_size=hashed)
+        self.vllm = self.scheduler(config, cache, StructuredOutputManager(config), block, hash_block_size=hashed)
         self._hasher = get_request_block_hasher(hashed, sha256) if mode == "align" else None
         self.connector = self.vllm.connector
         self.connector.set_xfer_handshake_metadata({0: WorkerCache(Handshake("peer", "unix:/peer", "vllm"), "layout")})
@@ -62,15 +65,23 @@ class Engine:
 
     def step(self, received=(), failed=()):
         """Returns (what the worker is told, kv_transfer_params of requests that have ended, computed tokens by request)."""
+        output, ready = self.schedule()
+        return output.kv_connector_metadata, self.update(output, ready, received, failed), output.num_scheduled_tokens
+
+    def schedule(self):
+        """Returns (vLLM's output, for each of its requests whether a token is sampled)."""
         output = self.vllm.schedule()
+        return output, [self.vllm.requests[name].num_computed_tokens >= self.vllm.requests[name].num_tokens
+                        for name in output.num_scheduled_tokens]
+
+    def update(self, output, ready, received=(), failed=()):
+        """Returns kv_transfer_params of requests that have ended."""
         names = list(output.num_scheduled_tokens)
-        ready = [self.vllm.requests[name].num_computed_tokens >= self.vllm.requests[name].num_tokens for name in names]
         said = KVConnectorOutput(finished_recving=set(received), failed_recving=set(failed))
         told = ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, [[ANSWER] if one else [] for one in ready],
                                  kv_connector_output=said)
-        ended = {each.request_id: each.kv_transfer_params for outputs in self.vllm.update_from_output(output, told).values()
-                 for each in outputs.outputs if each.finish_reason is not None}
-        return output.kv_connector_metadata, ended, output.num_scheduled_tokens
+        return {each.request_id: each.kv_transfer_params for outputs in self.vllm.update_from_output(output, told).values()
+                for each in outputs.outputs if each.finish_reason is not None}
 
     def blocks(self, name):
         return self.vllm.kv_cache_manager.get_block_ids(name)

@@ -11,7 +11,9 @@ import msgspec
 from gantry_vllm.metrics import COUNTERS, HISTOGRAMS, GantryPromMetrics
 from gantry_vllm.stats import COUNTS, LISTS, PATHS, GantryStats, Read, Recorder
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlPromMetrics
 
+PAGE = Path(__file__).parents[2] / "connectors" / "vllm" / "README.md"
 A_READ = Read(transfer=0.5, post=0.001, sidecar=0.25, bytes=8 << 20, blocks=7, descriptors=42, path="shm")
 
 
@@ -130,7 +132,7 @@ class Prometheus(unittest.TestCase):
         self.assertEqual(self.at_the_start.keys(), self.later.keys())
 
     def test_the_page_has_each_metric_with_its_type_and_labels(self):
-        page = (Path(__file__).parents[2] / "connectors" / "vllm" / "README.md").read_text()
+        page = PAGE.read_text()
         rows = {name: (kind, set(re.findall(r"`(\w+)`", labels)))
                 for name, kind, labels in re.findall(r"^\| `(vllm:\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)}
         kinds = {name + ("_total" if kind == "counter" else ""): (kind, set()) for name, kind in re.findall(
@@ -139,6 +141,16 @@ class Prometheus(unittest.TestCase):
             base = re.sub(r"_(bucket|count|sum)$", "", series.split("{")[0])
             kinds[base][1].update(set(re.findall(r'(\w+)="', series)) - {"le", "engine", "model_name"})
         self.assertEqual(rows, kinds)
+
+    def test_nixls_metrics_are_there_but_for_those_that_the_page_explains(self):
+        NixlPromMetrics(SimpleNamespace(kv_transfer_config=None), {Gauge: Gauge, Counter: Counter, Histogram: Histogram},
+                        ["model_name", "engine"], {0: ["tiny", "0"]})
+        kinds = {prefix: set(re.findall(rf"^# TYPE vllm:{prefix}_(\w+) (counter|histogram)$", generate_latest().decode(), re.MULTILINE))
+                 for prefix in ("nixl", "gantry")}
+        missing = {name.removesuffix("_total") for name, _ in kinds["nixl"] - kinds["gantry"]}
+        self.assertGreater(len(kinds["nixl"]), 6)
+        self.assertEqual(missing, {"num_notifications_after_expiry"})
+        self.assertIn("`vllm:nixl_num_notifications_after_expiry` has no counterpart", PAGE.read_text())
 
     def test_what_was_observed_is_counted_for_its_engine_alone(self):
         self.assertEqual(self.value("vllm:gantry_xfer_time_seconds_sum"), 0.5)

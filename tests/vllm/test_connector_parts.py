@@ -11,6 +11,7 @@ SECONDS = 100
 
 @pytest.mark.timeout(SECONDS + IMPORT_SECONDS)
 @pytest.mark.parametrize("check", ["blocks_of_requests", "blocks_of_failed_reads", "layouts_with_equal_blocks_differ",
-                                   "layers_and_blocks", "caches_that_cannot_be_offered"])
+                                   "layers_and_blocks", "layers_that_share_a_block", "latent_attention",
+                                   "latent_attention_with_an_axis_of_heads", "caches_that_cannot_be_offered"])
 def test_part_of_the_connector(forks, folder, check):
     forks.run([SCRIPT, check], folder / f"{check}.log", SECONDS)

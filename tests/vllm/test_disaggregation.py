@@ -1,5 +1,8 @@
 """Prefill and decode of the real vLLM in two engines, over two sidecars: the tokens are those of one engine."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from backends import BLOCK
 from prompts import LENGTHS, PATHS, PROMPTS, TOGETHER
@@ -28,10 +31,8 @@ def over(pair, tcp_address):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_prompt_ends_at_before_and_behind_the_end_of_a_block(pair, expected, over, path, length):
-    before = len(pair.decode.reads())
-    assert pair.complete(PROMPTS[f"{path} {length}"], over(path)) == expected[f"{path} {length}"]
-    wait_for(lambda: len(pair.decode.reads()) > before, "the read is logged")
-    assert pair.decode.reads()[before:] == [("succeeded", path)]
+    tokens = expected[f"{path} {length}"]
+    assert pair.complete_by_reads(PROMPTS[f"{path} {length}"], tokens, path=path, change=over(path)) == tokens
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -83,6 +84,36 @@ def test_parameters_that_a_client_made_up_end_nothing(pair, expected, made_up):
     before = pair.decode.log.count("is computed here: ")
     assert pair.complete(PROMPTS["made up"], lambda params: params | made_up) == expected["made up"]
     assert pair.decode.log.count("is computed here: ") > before
+    pair.end_holds()  # of those whose prefiller the parameters do not name
+
+
+def of_worker(**changes):
+    def change(params):
+        return params | {"gantry": params["gantry"] | {"workers": [params["gantry"]["workers"][0] | changes]}}
+    return change
+
+
+# What a client may make up that has the right shape: (change of the parameters, what the decoder's log says).
+LIES = {
+    "blocks": (lambda params: params | {"remote_block_ids": [[10**6 + i for i in range(len(params["remote_block_ids"][0]))]]},
+               "block 1000000 does not exist: .* has blocks 0 to "),
+    "request": (lambda params: params | {"remote_request_id": "cmpl-unknown"}, "has no hold 'cmpl-unknown'"),
+    "workload": (of_worker(workload="vllm-unknown-0"), "of workload 'vllm-unknown-0' is not there"),
+    "peer": (of_worker(peer="nobody", address="unix:/nobody.sock", node_id=""), "not read from nobody .*peer_unavailable"),
+    "size": (lambda params: params | {"tp_size": 4}, "tp_size is 4, and gantry.workers lists 1")}
+
+
+def test_parameters_that_are_well_formed_and_untrue_end_nothing(pair, expected):
+    """All at once: a peer that is not there is waited for."""
+    log = len(pair.decode.log)
+    offers = {name: pair.offer(PROMPTS["made up"], salt=f"untrue {name}") for name in LIES}
+    with ThreadPoolExecutor(len(LIES)) as pool:
+        answers = list(pool.map(lambda name: pair.decode.complete(PROMPTS["made up"], LIES[name][0](offers[name]),
+                                                                  salt=f"untrue {name}")[0], LIES))
+    assert answers == [expected["made up"]] * len(LIES)
+    said = [line for line in pair.decode.log[log:].splitlines() if "is computed here: " in line]
+    for name, (_, why) in LIES.items():
+        assert any(re.search(why, line) for line in said), (name, said)
     pair.end_holds()  # of those whose prefiller the parameters do not name
 
 

@@ -1,4 +1,7 @@
-"""kill -9 in the middle of a read and between two: the outcome is told, bytes are right, reads come back, nothing is left."""
+"""kill -9 in the middle of a read and between two: the outcome is told, bytes are right, reads come back, nothing is left.
+
+An abort in the middle of a read: no byte arrives after its end was told.
+"""
 
 import os
 import signal
@@ -7,7 +10,7 @@ import pytest
 from forks import IMPORT_SECONDS
 from slow_link import SlowLink
 from vllm_servers import wait_for
-from workers import go_on, stand_still
+from workers import go_on, stand_still, totals_of
 
 pytestmark = pytest.mark.timeout(180 + IMPORT_SECONDS)
 
@@ -116,6 +119,28 @@ def test_a_kill_between_two_reads(workers, victim):
     VICTIMS[victim](workers)
     everything_works(workers)
     workers.nothing_more_is_left(before)
+
+
+def test_an_aborted_read_writes_nothing_after_its_end(workers, link):
+    workers.reads_come_back(link.address)
+    link.stop()
+    nothing_is_written_after_an_abort(workers, link, workers.decode_sidecar)
+    link.close()
+    everything_works(workers)
+
+
+def nothing_is_written_after_an_abort(workers, link, executor):
+    """`link` is stopped in the middle of a read that the sidecar `executor` carries out; it goes on when the abort's end was told."""
+    offer = workers.offer(REMOTE)
+    workers.begin(offer, LOCAL, link.address)
+    wait_for(link.is_under_way, "the read is under way")
+    workers.step(cancel=[offer["name"]])
+    assert not workers.end(offer, LOCAL)
+    workers.consumer.do("fill", seed=offer["seed"] + 1)
+    link.go_on()
+    workers.end_holds()  # it waits for all who read
+    wait_for(lambda: not totals_of(executor)["transfers_running"], "the sidecar is quiet")
+    assert workers.untouched(offer, LOCAL)
 
 
 def warmed_up(workers):

@@ -3,7 +3,7 @@
 import pytest
 from forks import IMPORT_SECONDS
 from slow_link import SlowLink
-from test_kills_in_reads import LOCAL, PASSING, REMOTE, kill_and_start
+from test_kills_in_reads import LOCAL, PASSING, REMOTE, kill_and_start, nothing_is_written_after_an_abort
 from vllm_servers import wait_for
 from workers import copy_workers_of, go_on, stand_still, totals_of
 
@@ -120,15 +120,6 @@ def test_a_kill_in_the_middle_of_a_push(workers, link, victim):
 def test_an_aborted_push_writes_nothing_after_its_end(workers, link):
     assert workers.read(link.address)
     link.stop()
-    offer = workers.offer(REMOTE)
-    workers.begin(offer, LOCAL, link.address)
-    wait_for(link.is_under_way, "the push is under way")
-    workers.step(cancel=[offer["name"]])
-    assert not workers.end(offer, LOCAL)
-    workers.consumer.do("fill", seed=offer["seed"] + 1)
-    link.go_on()
-    workers.end_holds()  # it waits for all who read
-    wait_for(lambda: not totals_of(workers.prefill_sidecar)["transfers_running"], "the producer's sidecar is quiet")
-    assert workers.untouched(offer, LOCAL)
+    nothing_is_written_after_an_abort(workers, link, workers.prefill_sidecar)
     link.come_back()
     workers.reads_come_back(link.address)

@@ -31,10 +31,8 @@ def test_prompts_between_engines_of_other_sizes(pair, two_ranks, expected, sizes
         both = Pair(pair.prefill, engine, [pair.prefill_sidecar, sidecar])
     else:
         both = Pair(engine, pair.decode, [sidecar, pair.decode_sidecar])
-    before = len(both.decode.reads())
-    assert both.complete(PROMPTS[f"shm {length}"], salt=f"tp {sizes}") == expected[f"shm {length}"]
-    wait_for(lambda: len(both.decode.reads()) == before + 2, "both halves are read")
-    assert both.decode.reads()[before:] == [("succeeded", "shm")] * 2
+    tokens = expected[f"shm {length}"]
+    assert both.complete_by_reads(PROMPTS[f"shm {length}"], tokens, reads=2, salt=f"tp {sizes}") == tokens
     wait_for(lambda: not both.holds(), "the holds have ended")
     for each in (both.prefill, both.decode):
         wait_for(lambda each=each: each.metric("vllm:kv_cache_usage_perc") == 0, f"{each.name} has free blocks only")
@@ -48,8 +46,5 @@ def test_halves_in_the_wrong_order_give_other_tokens(pair, two_ranks, expected):
         params["gantry"]["workers"] = params["gantry"]["workers"][::-1]
         return params
     both = Pair(engine, pair.decode, [sidecar, pair.decode_sidecar])
-    before = len(both.decode.reads())
-    tokens = both.complete(PROMPTS["shm 200"], swap, salt="swapped")
-    wait_for(lambda: len(both.decode.reads()) == before + 2, "both halves are read")
-    assert both.decode.reads()[before:] == [("succeeded", "shm")] * 2
-    assert tokens != expected["shm 200"]
+    tokens = expected["shm 200"]
+    assert both.complete_by_reads(PROMPTS["shm 200"], tokens, reads=2, change=swap, salt="swapped") != tokens

@@ -17,6 +17,7 @@ import backends
 START_SECONDS = 400
 STOP_SECONDS = 30
 REQUEST_SECONDS = 60
+NOT_READ = ": its prompt is not read from "
 HOLD_SECONDS = 300  # longer than any case waits, so that no case passes because a hold's time was over
 MODEL = "tiny"
 TOKENS = 12  # that are generated
@@ -156,6 +157,22 @@ class Pair:
     def complete(self, prompt, change=lambda params: params, salt=""):
         """Returns the decoder's tokens. `change` is what a router does to the parameters on their way."""
         return self.decode.complete(prompt, change(self.offer(prompt, salt)), salt=salt)[0]
+
+    def complete_by_reads(self, prompt, expected, reads=1, path="shm", change=lambda params: params, salt=""):
+        """Returns the decoder's tokens of a prompt for which it has read so often, all by this path.
+
+        Sidecars that hear nothing for five seconds lose each other, as on a machine that stands still. The decoder computes the
+        prompt then, which gives the expected tokens too. So there are three attempts, and the connector has to say each failure.
+        """
+        for attempt in range(3):
+            before, failures = len(self.decode.reads()), self.decode.log.count(NOT_READ)
+            tokens = self.complete(prompt, change, f"{salt} {attempt}" if attempt else salt)
+            wait_for(lambda: len(self.decode.reads()) >= before + reads or self.decode.log.count(NOT_READ) > failures, "the reads are logged")
+            if self.decode.log.count(NOT_READ) == failures:
+                assert self.decode.reads()[before:] == [("succeeded", path)] * reads
+                return tokens
+            assert tokens == expected
+        raise AssertionError(f"three reads in turn have failed: {self.decode.log[-3000:]}")
 
     def complete_together(self, prompts, change=lambda params: params):
         with ThreadPoolExecutor(len(prompts)) as pool:

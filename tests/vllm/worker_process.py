@@ -7,6 +7,7 @@ has a cache of LAYERS x BLOCKS blocks, in which layers with states lie over thos
 import gc
 import json
 import os
+import time
 import traceback
 from dataclasses import asdict, replace
 
@@ -71,11 +72,12 @@ class Commands:
         step = StepMetadata(load=[Load(sources=(Handshake(**source),), **each) for source, each in map(split, load)],
                             unwanted=[Unwanted(sources=(Handshake(**source),), **each) for source, each in map(split, unwanted)],
                             **parts)
+        began = time.monotonic()
         self._worker.begin_step(step)
         self._worker.start_loads(step)
         self._worker.end_step()
         results = self._worker.results()
-        return {"sent": sorted(results.finished_sending or ()), "received": sorted(results.finished_recving or ()),
+        return {"seconds": time.monotonic() - began, "sent": sorted(results.finished_sending or ()), "received": sorted(results.finished_recving or ()),
                 "failed": sorted(results.failed_recving or ())}
 
     def close(self):

@@ -12,7 +12,11 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     """The classes, whose modules import vLLM; the package's other modules do not need it."""
     if name in ("GantryConnector", "NixlConnector"):
-        from .connector import GantryConnector
-
+        try:
+            from .connector import GantryConnector
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "vllm"):
+                raise
+            raise ImportError(f"{name} needs vLLM 0.26 or newer in this Python's environment: {error}") from None
         return GantryConnector
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional
@@ -77,6 +78,18 @@ def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int, writable: bool 
     if len(devices) != 1:
         raise ValueError(f"GantryConnector supports KV caches on one device; this one is on {len(devices)}")
     return Cache(specs, devices.pop(), ", ".join(f"{count} of {layout}" for layout, count in layouts.items()))
+
+
+def joined(tensors: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
+    """One tensor, [blocks, layers, ...], where a block of the cache has all layers one behind the other. Otherwise the same tensors."""
+    layers = sorted(tensors.values(), key=torch.Tensor.data_ptr)
+    first, elements = layers[0], math.prod(layers[0].shape[1:])
+    alike = len({(layer.shape, layer.stride(), layer.dtype, layer.untyped_storage().data_ptr()) for layer in layers}) == 1
+    steps = {after.data_ptr() - before.data_ptr() for before, after in zip(layers, layers[1:])}
+    if not alike or steps != {elements * first.element_size()} or first.stride(0) != len(layers) * elements:
+        return tensors
+    return {"of all layers": first.as_strided((first.shape[0], len(layers), *first.shape[1:]),
+                                              (first.stride(0), elements, *first.stride()[1:]))}
 
 
 def _order_of(tensor: torch.Tensor) -> str:

@@ -19,7 +19,7 @@ from .scheduler import Scheduler
 from .settings import Settings, refuse_unsupported
 from .stats import GantryStats, Recorder
 from .tensor_parallel import topology_of
-from .vllm_versions import Connector, TransferResults
+from .vllm_versions import CROSS_LAYERS_LAYOUT, Connector, TransferResults
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -71,7 +71,14 @@ class GantryConnector(Connector, SupportsHMA):
 
     @property
     def prefer_cross_layer_blocks(self) -> bool:
+        """vLLM up to 0.31 asks."""
         return self._cross_layers
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: "VllmConfig") -> Optional[str]:
+        """vLLM from 0.32 on asks. It warns where a backend of the model has no such layout, and takes another."""
+        transfer = vllm_config.kv_transfer_config
+        return CROSS_LAYERS_LAYOUT if transfer is not None and transfer.kv_connector_extra_config.get("cross_layers") else None
 
     def register_kv_caches(self, kv_caches: "dict[str, torch.Tensor]") -> None:
         assert self._worker is not None

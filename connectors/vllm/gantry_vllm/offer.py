@@ -76,6 +76,9 @@ def offer_of(params: dict[str, Any], places: Places, factors: dict[str, Any], gr
         raise ValueError("; ".join(why))
     if params[KEY].get("prompt") != prompt:
         raise ValueError("they are of another prompt: its tokens or its LoRA adapter differ")
+    size = params.get("tp_size", len(sources))
+    if type(size) is not int or size != len(sources):
+        raise ValueError(f"tp_size is {size!r}, and {KEY}.workers lists {len(sources)}")
     if undivided := why_not(len(sources), factors["kv_heads"]):
         raise ValueError(undivided)
     lists = params.get("remote_block_ids")

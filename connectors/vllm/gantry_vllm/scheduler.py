@@ -206,6 +206,9 @@ class Scheduler:
             "remote_host": host,
             "remote_port": int(port),
             "tp_size": len(self._mine),
+            "pp_size": 1,  # others are refused at the start
+            "dcp_size": 1,
+            "transfer_mode": "pull",  # the decoder asks, also where the prefiller's sidecar moves the bytes
             "remote_num_tokens": request.num_prompt_tokens,
             "remote_blocks_expiry_time": time.time() + self._hold_ttl,
             KEY: {"workers": [worker.params() for worker in self._mine], "hold_ttl": self._hold_ttl,

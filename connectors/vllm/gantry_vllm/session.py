@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import gantry
 import torch
@@ -28,8 +28,9 @@ class Session:
         self._memory = -1
         self._adopted: Optional[Union[gantry.Arena, gantry.MappedArena]] = None  # of this life, unless it is the first
         self._first: list[gantry.Buffer] = []  # of the first life
+        self._info: dict[str, Any] = {}  # of the sidecar as it was started last
         self._kept = gantry.KeptClient(run_dir, workload, self._prepare, changed=self._changed)
-        info = self._connected().request("GET", "/v1/info")
+        info = self._info
         self.peer_name, self.node_id = str(info["name"]), str(info.get("node_id", ""))
         self.peer_address = _reachable(str(info.get("tcp_address", ""))) or str(info.get("peer_address", ""))
 
@@ -67,7 +68,8 @@ class Session:
         return client
 
     def _prepare(self, client: gantry.Client) -> list[gantry.Buffer]:
-        """Of each life but the first, in which vLLM makes the tensors."""
+        """In the first life there is nothing to register yet: vLLM makes the tensors."""
+        self._info = _info_of(client)
         if self._cache is None:
             return []
         if self._cache.device.type == "cuda":
@@ -93,6 +95,22 @@ class Session:
                 adopted.close(0)
         except gantry.Error as error:
             log.debug("an arena of a lost life: %s", error)
+
+
+def _info_of(client: gantry.Client) -> dict[str, Any]:
+    """What the sidecar says of itself. Raises gantry.Error for one of a version that this connector does not understand."""
+    try:
+        info = client.request("GET", "/v1/info")
+    except ValueError:
+        info = None
+    if not isinstance(info, dict) or not isinstance(info.get("name"), str):
+        version = info.get("version") if isinstance(info, dict) else None
+        raise gantry.Error("version_mismatch", f"the sidecar, of version {version}, does not say its name where this connector looks for it",
+                           "use a connector of the sidecar's version")
+    if info.get("version") != gantry.library_version():
+        log.warning("the sidecar %s has version %s, and the libgantry of this engine %s: use the same version of both",
+                    info["name"], info.get("version"), gantry.library_version())
+    return info
 
 
 def _reachable(address: str) -> str:

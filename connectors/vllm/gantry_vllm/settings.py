@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
 import gantry
+from vllm.platforms import current_platform
 
 from .groups import groups_of, left_to_the_decoder
 from .places import check_places
@@ -34,7 +35,7 @@ class Settings:
     hold_ttl       the prompt's blocks are kept so long without a heartbeat of the decoder
     read_deadline  a read that has not ended by then fails, and the prompt is computed by the decoder
     executor       "self": this sidecar moves the bytes of reads; "peer": the prefiller's does, which may then write into this cache
-    cross_layers   a block of all layers is one piece of memory, where vLLM can allocate the cache so
+    cross_layers   a block of all layers is one piece of memory, where vLLM and its backends can have that
     """
 
     run_dir: str = ""
@@ -71,6 +72,8 @@ class Settings:
             seconds = getattr(self, name)
             if type(seconds) not in (int, float) or not 0 < seconds <= _SECONDS_MAX:
                 raise ValueError(f"{name} of kv_connector_extra_config is not between 0 and {_SECONDS_MAX} seconds: {seconds!r}")
+        if not isinstance(self.cross_layers, bool):
+            raise ValueError(f"cross_layers of kv_connector_extra_config is neither true nor false: {self.cross_layers!r}")
         if self.executor not in _EXECUTORS:
             raise ValueError(f"executor of kv_connector_extra_config is neither {' nor '.join(_EXECUTORS)}: {self.executor!r}")
         check_places(self.peer_addresses)
@@ -86,6 +89,10 @@ def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfi
                        ("decode context", parallel.decode_context_parallel_size)):
         if size != 1:
             raise ValueError(f"GantryConnector does not support {name} parallelism yet: its size is {size}")
+    buffers, device = vllm_config.kv_transfer_config.kv_buffer_device, current_platform.device_type
+    if buffers != device:
+        raise ValueError(f"GantryConnector has no buffers of its own: kv_buffer_device is {buffers!r}, and the KV cache is on "
+                         f"{device!r}. Leave kv_buffer_device out")
     groups = groups_of(kv_cache_config)
     if (len(groups) > 1 or left_to_the_decoder(groups)) and not TAKES_FAILED_REQUESTS:
         raise ValueError("GantryConnector supports hybrid models from vLLM 0.32 on: an older one ends when a read of theirs fails. "

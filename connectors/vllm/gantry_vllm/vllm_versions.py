@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _NEWER = hasattr(base, "KVConnectorTransferResults")
 # Otherwise blocks alone are told, which vLLM takes of models of one group of layers, and ends on those of others.
 TAKES_FAILED_REQUESTS = _NEWER
+# The order of the cache's axes in which a block has all layers, as the newer interface is asked for it.
+CROSS_LAYERS_LAYOUT = "BLHNC" if _NEWER else None
 
 
 class BlockTable:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from typing import Any, Optional
 
 import torch
 
-from .cache import ArenaAllocation, cache_of
+from .cache import ArenaAllocation, cache_of, joined
 from .handshake import Handshake, WorkerCache
 from .holds import Holds
 from .introductions import Introductions
@@ -26,6 +27,7 @@ from .vllm_versions import TransferResults
 log = logging.getLogger("vllm.gantry")
 
 _HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder computes the prompt then
+_BUSY_HOLD_SECONDS = 0.01  # nor than this while the holds of an earlier step are not put
 
 
 class Worker:
@@ -44,6 +46,7 @@ class Worker:
         self._holds: Optional[Holds] = None
         self._pulls: Optional[Pulls] = None
         self._putting: list["Future[bool]"] = []
+        self._last_put: Optional["Future[bool]"] = None  # of earlier steps: they are put one after the other
         self._sending: set[str] = set()  # finished, and their holds have not ended
         self._missing: set[int] = set()  # blocks that reads which have just ended did not fill
         self._ended: set[str] = set()  # holds that ended before their requests were told as finished
@@ -52,8 +55,10 @@ class Worker:
     def allocation(self) -> AbstractContextManager[Any]:
         return self._allocation
 
-    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
+    def register(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
         """At the start: whatever is wrong is raised, and vLLM does not serve."""
+        if self._settings.cross_layers:
+            kv_caches = joined(kv_caches)
         cache = cache_of(kv_caches, self._blocks, writable=self._settings.executor == "peer")
         if cache.device.type == "cpu" and self._allocation.arena is None:
             raise ValueError("the KV cache was not allocated from an arena; on the CPU GantryConnector needs vLLM 0.32 or newer")
@@ -99,9 +104,11 @@ class Worker:
                 self._pulls.start(load)
 
     def end_step(self) -> None:
-        """The holds stand before the answer leaves the engine."""
+        """The holds stand before the answer leaves the engine. A sidecar that stands still is waited for once."""
         if self._putting:
-            wait(self._putting, _HOLD_SECONDS)
+            is_free = self._last_put is None or self._last_put.done()
+            wait(self._putting, _HOLD_SECONDS if is_free else _BUSY_HOLD_SECONDS)
+            self._last_put = self._putting[-1]
             self._putting = []
 
     def results(self) -> TransferResults:

@@ -42,7 +42,7 @@ struct CallContext {
   }
   // Call, with the session set in the request.
   template <typename Request, typename Reply>
-  Result<Reply> Ask(PeerMethod<Request, Reply> method, Request request, TimePoint deadline) const {
+  Result<Reply> Call(PeerMethod<Request, Reply> method, Request request, TimePoint deadline) const {
     request.set_session(session);
     Reply reply;
     grpc::ClientContext context;

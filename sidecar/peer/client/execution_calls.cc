@@ -12,7 +12,8 @@
 namespace gantry::peer {
 namespace {
 
-Status TellAccepted(const v1::ExecutionAccepted& accepted, engine::PeerExecutor::Watcher& watcher) {
+Status ReportAccepted(const v1::ExecutionAccepted& accepted,
+                      engine::PeerExecutor::Watcher& watcher) {
   const auto path = wire::FromMessage(accepted.path());
   if (!path) return Fail(ErrorCode::kMalformedBody, "the peer takes a path that is not known here");
   ASSIGN_OR_RETURN(auto paths, wire::FromMessage(accepted.paths()));
@@ -40,7 +41,7 @@ Result<wire::PeerExecutionEnd> CallExecute(const CallContext& place,
   while (!end && understood && stream->Read(&event)) {
     switch (event.event_case()) {
       case v1::ExecuteEvent::kAccepted:
-        understood = TellAccepted(event.accepted(), watcher);
+        understood = ReportAccepted(event.accepted(), watcher);
         break;
       case v1::ExecuteEvent::kProgress:
         watcher.OnProgress(event.progress().bytes());

@@ -20,7 +20,7 @@
 #include "sidecar/peer/client/stage_calls.h"
 #include "sidecar/peer/client/watch_reader.h"
 #include "sidecar/peer/identity/session_proof.h"
-#include "sidecar/peer/identity/shown_names.h"
+#include "sidecar/peer/identity/verified_identity.h"
 
 namespace gantry::peer {
 namespace {
@@ -107,9 +107,9 @@ class GrpcPeerClient final : public PeerClient {
 
   // One call within the caller's deadline and the call timeout, until `calls` ends it.
   template <typename Request, typename Reply>
-  Result<Reply> Ask(PeerMethod<Request, Reply> method, Request request, TimePoint deadline,
-                    CallCanceller& calls) {
-    return Place(calls).Ask(method, std::move(request), WithinTimeout(deadline));
+  Result<Reply> Call(PeerMethod<Request, Reply> method, Request request, TimePoint deadline,
+                     CallCanceller& calls) {
+    return Place(calls).Call(method, std::move(request), WithinTimeout(deadline));
   }
 
   const Options options_;
@@ -154,7 +154,7 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
       !said) {
     return Fail(std::move(said).error().WithContext("Hello was refused"));
   }
-  facts_.shown = ShownIdentity(context.auth_context().get(), address_.over_tcp());
+  facts_.verified_identity = VerifiedIdentity(context.auth_context().get(), address_.over_tcp());
   RETURN_IF_ERROR(wire::ChoosePeerVersion(options_.versions, {reply.version(), reply.version()}));
   version_ = reply.version();
   for (const std::string& capability : reply.capabilities()) {
@@ -211,7 +211,7 @@ Status GrpcPeerClient::OpenLease(const v1::Started& started, TimePoint deadline)
 
 Status GrpcPeerClient::MeasureRoundTrip(TimePoint deadline) {
   const TimePoint begin = Clock::now();
-  RETURN_IF_ERROR(Ask(&v1::Peer::Stub::Ping, v1::PingRequest(), deadline, other_calls_));
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Ping, v1::PingRequest(), deadline, other_calls_));
   facts_.rtt_us =
       static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(Clock::now() - begin).count());
   return {};
@@ -269,7 +269,7 @@ Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& re
     message.set_workload_generation(references[i].workload_generation);
   }
   ASSIGN_OR_RETURN(const v1::DescribeReply reply,
-                   Ask(&v1::Peer::Stub::Describe, std::move(request), deadline, fetches_));
+                   Call(&v1::Peer::Stub::Describe, std::move(request), deadline, fetches_));
   if (static_cast<size_t>(reply.descriptions_size()) != end - begin) {
     return Fail(ErrorCode::kMalformedBody, "the peer described another number of buffers");
   }
@@ -295,7 +295,7 @@ Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
     message.set_writable(allocation.writable);
   }
   ASSIGN_OR_RETURN(const v1::ConnectReply reply,
-                   Ask(&v1::Peer::Stub::Connect, std::move(request), deadline, fetches_));
+                   Call(&v1::Peer::Stub::Connect, std::move(request), deadline, fetches_));
   std::vector<UniqueFd> fds;
   for (const v1::Ticket& ticket : reply.tickets()) {
     RETURN_IF_ERROR(wire::CheckSecret(ticket.ticket(), "ticket"));
@@ -320,7 +320,7 @@ Result<wire::PeerStreams> GrpcPeerClient::OpenStreams(size_t count, TimePoint de
   v1::OpenStreamsRequest request;
   request.set_count(static_cast<uint32_t>(count));
   ASSIGN_OR_RETURN(const v1::OpenStreamsReply reply,
-                   Ask(&v1::Peer::Stub::OpenStreams, std::move(request), deadline, other_calls_));
+                   Call(&v1::Peer::Stub::OpenStreams, std::move(request), deadline, other_calls_));
   const std::string_view host = address_.over_tcp() ? std::string_view(host_) : "127.0.0.1";
   ASSIGN_OR_RETURN(wire::PeerStreams streams, wire::FromMessage(reply, host));
   if (streams.tickets.size() <= count) return streams;
@@ -334,7 +334,7 @@ Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, Tim
     for (size_t i = begin; i < std::min(revocations.size(), begin + kBatch); ++i) {
       request.add_revocations(revocations[i]);
     }
-    RETURN_IF_ERROR(Ask(&v1::Peer::Stub::Acknowledge, std::move(request), deadline, other_calls_));
+    RETURN_IF_ERROR(Call(&v1::Peer::Stub::Acknowledge, std::move(request), deadline, other_calls_));
   }
   return {};
 }
@@ -342,7 +342,7 @@ Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, Tim
 Status GrpcPeerClient::Notify(const wire::Notification& notification, TimePoint deadline) {
   v1::NotifyRequest request;
   wire::ToMessage(notification, &request);
-  RETURN_IF_ERROR(Ask(&v1::Peer::Stub::Notify, std::move(request), deadline, fetches_));
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Notify, std::move(request), deadline, fetches_));
   return {};
 }
 
@@ -350,7 +350,7 @@ Result<uint64_t> GrpcPeerClient::UseHold(const wire::HoldUse& use, TimePoint dea
   v1::UseHoldRequest request;
   wire::ToMessage(use, &request);
   ASSIGN_OR_RETURN(const v1::UseHoldReply reply,
-                   Ask(&v1::Peer::Stub::UseHold, std::move(request), deadline, fetches_));
+                   Call(&v1::Peer::Stub::UseHold, std::move(request), deadline, fetches_));
   return reply.use();
 }
 
@@ -359,7 +359,7 @@ Result<size_t> GrpcPeerClient::EndHoldUses(std::span<const wire::HoldUseEnd> end
   const size_t count = std::min(ends.size(), hold_use_ends_max_);
   v1::EndHoldUseRequest request;
   wire::ToMessage(ends.first(count), &request);
-  RETURN_IF_ERROR(Ask(&v1::Peer::Stub::EndHoldUse, std::move(request), deadline, fetches_));
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::EndHoldUse, std::move(request), deadline, fetches_));
   return count;
 }
 

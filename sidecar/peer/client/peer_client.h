@@ -53,7 +53,7 @@ class PeerClient {
     std::optional<milliseconds> quiesce_max;
     // UUIDs of the GPUs that the owner sees; unknown over TCP.
     std::shared_ptr<const std::vector<std::string>> gpus;
-    std::string shown;  // the owner's shown identity: see ShownIdentity
+    std::string verified_identity;  // the owner's verified identity: see VerifiedIdentity
     std::vector<wire::RdmaDeviceAddress> rdma_devices;  // the owner's
   };
   // Called on a thread of the client: must not block, and must not destroy the client. PeerEnded

@@ -13,14 +13,14 @@ Result<wire::QueuePairGrant> CallConnectQueuePairs(
   wire::ToMessage(requests, &request);
   request.set_some_may_fail(true);
   ASSIGN_OR_RETURN(const v1::ConnectQueuePairsReply reply,
-                   place.Ask(&v1::Peer::Stub::ConnectQueuePairs, std::move(request), deadline));
+                   place.Call(&v1::Peer::Stub::ConnectQueuePairs, std::move(request), deadline));
   return wire::FromMessage(reply);
 }
 
 Status CallEndQueuePairs(const CallContext& place, uint64_t connection, TimePoint deadline) {
   v1::EndQueuePairsRequest request;
   request.set_connection(connection);
-  RETURN_IF_ERROR(place.Ask(&v1::Peer::Stub::EndQueuePairs, std::move(request), deadline));
+  RETURN_IF_ERROR(place.Call(&v1::Peer::Stub::EndQueuePairs, std::move(request), deadline));
   return {};
 }
 

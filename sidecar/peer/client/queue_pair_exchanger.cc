@@ -6,13 +6,13 @@ namespace gantry::peer {
 
 Result<wire::QueuePairGrant> QueuePairExchanger::Connect(
     const std::vector<wire::QueuePairRequest>& requests, TimePoint deadline) {
-  return AskIn(client_,
-               [&](PeerClient& client) { return client.ConnectQueuePairs(requests, deadline); });
+  return CallInSession(
+      client_, [&](PeerClient& client) { return client.ConnectQueuePairs(requests, deadline); });
 }
 
 Status QueuePairExchanger::End(uint64_t connection, TimePoint deadline) {
-  return AskIn(client_,
-               [&](PeerClient& client) { return client.EndQueuePairs(connection, deadline); });
+  return CallInSession(
+      client_, [&](PeerClient& client) { return client.EndQueuePairs(connection, deadline); });
 }
 
 }  // namespace gantry::peer

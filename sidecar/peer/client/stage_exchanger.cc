@@ -8,11 +8,13 @@
 namespace gantry::peer {
 
 Result<wire::StageGrant> StageExchanger::Open(uint32_t slices, TimePoint deadline) {
-  return AskIn(client_, [&](PeerClient& client) { return client.OpenStage(slices, deadline); });
+  return CallInSession(client_,
+                       [&](PeerClient& client) { return client.OpenStage(slices, deadline); });
 }
 
 Status StageExchanger::Close(uint64_t stage, TimePoint deadline) {
-  return AskIn(client_, [&](PeerClient& client) { return client.CloseStage(stage, deadline); });
+  return CallInSession(client_,
+                       [&](PeerClient& client) { return client.CloseStage(stage, deadline); });
 }
 
 Status StageExchanger::Copy(const wire::StagedMove& move, TimePoint deadline) {

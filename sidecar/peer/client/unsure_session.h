@@ -28,12 +28,13 @@ inline tl::unexpected<Error> SessionIsOver() {
   return Fail(ErrorCode::kPeerLost, "the session with the peer is over");
 }
 
-// Returns the result of `ask(client)`; breaks the session if the outcome is unknown.
-template <typename Ask>
-std::invoke_result_t<Ask, PeerClient&> AskIn(const std::weak_ptr<PeerClient>& session, Ask ask) {
+// Returns the result of `call(client)`; breaks the session if the outcome is unknown.
+template <typename Call>
+std::invoke_result_t<Call, PeerClient&> CallInSession(const std::weak_ptr<PeerClient>& session,
+                                                      Call call) {
   const std::shared_ptr<PeerClient> client = session.lock();
   if (client == nullptr) return SessionIsOver();
-  auto outcome = ask(*client);
+  auto outcome = call(*client);
   if (!outcome && IsUnsure(outcome.error().code)) client->Break();
   return outcome;
 }

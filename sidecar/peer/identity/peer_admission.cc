@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/peer/identity/shown_names.h"
+#include "sidecar/peer/identity/verified_identity.h"
 
 namespace gantry::peer {
 namespace {
@@ -53,7 +53,7 @@ Result<PeerGrant> PeerAdmission::GrantOf(const grpc::ServerContext& context) con
   }
   const std::shared_ptr<const PeerRules> rules = security_->rules();
   if (rules == nullptr) return PeerGrant{};
-  const std::vector<std::string> names = ShownNames(*caller);
+  const std::vector<std::string> names = CertificateNames(*caller);
   if (auto grant = rules->GrantFor(names)) return *std::move(grant);
   count_(metrics::PeerRefusal::kNameNotAllowed);
   return Fail(ErrorCode::kPermissionDenied,

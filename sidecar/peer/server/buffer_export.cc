@@ -62,14 +62,17 @@ void RefuseBounce(const registry::Buffer::Allocations& allocations, const std::s
 }
 
 // What was registered, and nothing else.
-void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffer) {
+void AddChunks(const registry::Buffer::NicRegistration& nic_registration,
+               wire::PeerBuffer* buffer) {
   wire::PathReport& report = buffer->paths[static_cast<size_t>(wire::Path::kRdma)];
   if (!report.available) return;
   const auto* const set =
-      on_nics ? dynamic_cast<const transport::MemoryRegionSet*>(on_nics->get()) : nullptr;
+      nic_registration ? dynamic_cast<const transport::MemoryRegionSet*>(nic_registration->get())
+                       : nullptr;
   if (set == nullptr) {
     report.available = false;
-    report.reason = on_nics ? "the buffer is on no RDMA device" : on_nics.error().message;
+    report.reason =
+        nic_registration ? "the buffer is on no RDMA device" : nic_registration.error().message;
     return;
   }
   if (set->chunks() > static_cast<size_t>(wire::kPeerChunksMax)) {
@@ -79,7 +82,7 @@ void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffe
     return;
   }
   buffer->rdma_devices = set->devices().List();
-  buffer->rdma_chunks = set->ToldChunks();
+  buffer->rdma_chunks = set->ChunkDescriptors();
 }
 
 }  // namespace
@@ -113,7 +116,7 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire
   }
   to.paths = std::move(paths);
   RefuseFor(use.allocations(), why_not.for_tcp, &to.paths);
-  TellChunks(use.on_nics(), &to);
+  AddChunks(use.nic_registration(), &to);
   RefuseBounce(use.allocations(), why_not.for_bounce, &to);
   return to;
 }

@@ -26,7 +26,7 @@ constexpr int kFdBacklog = 128;
 class Connection;
 
 // What the listener and the connections share; only the counts are read by other threads.
-struct Door {
+struct Acceptor {
   FdSocket::Options options;
   FdSocketHandler& handler;
   UniqueFd listener;
@@ -43,27 +43,27 @@ struct Door {
 
 class Connection final : public IoHandler {
  public:
-  Connection(Door& door, UniqueFd fd)
-      : door_(door),
+  Connection(Acceptor& acceptor, UniqueFd fd)
+      : acceptor_(acceptor),
         fd_(std::move(fd)),
         accepted_(Clock::now()),
-        place_(door.without_lease.insert(door.without_lease.end(), this)) {}
+        place_(acceptor.without_lease.insert(acceptor.without_lease.end(), this)) {}
 
   int fd() const { return fd_.get(); }
 
   void OnReady(uint32_t events) override {
     if (Serve(events)) return;
-    if (!session_.empty()) door_.handler.LeaseEnded(session_);
+    if (!session_.empty()) acceptor_.handler.LeaseEnded(session_);
     Close();
   }
   void OnTick(TimePoint now) override {
-    if (session_.empty() && now - accepted_ > door_.options.attach_timeout) Close();
+    if (session_.empty() && now - accepted_ > acceptor_.options.attach_timeout) Close();
   }
   void Close() {
-    if (session_.empty()) door_.without_lease.erase(place_);
-    --door_.connections;
-    door_.Pause(false);
-    door_.loop->Remove(fd_.get());  // the loop may have been the last to know it
+    if (session_.empty()) acceptor_.without_lease.erase(place_);
+    --acceptor_.connections;
+    acceptor_.Pause(false);
+    acceptor_.loop->Remove(fd_.get());  // the loop may have been the last to know it
   }
 
  private:
@@ -74,10 +74,10 @@ class Connection final : public IoHandler {
   // It misbehaved. With a lease it is kept for its end, which says that the process is gone.
   void Mute() {
     muted_ = true;
-    door_.loop->Change(fd_.get(), 0);
+    acceptor_.loop->Change(fd_.get(), 0);
   }
 
-  Door& door_;
+  Acceptor& acceptor_;
   const UniqueFd fd_;
   const TimePoint accepted_;
   const std::list<Connection*>::iterator place_;  // in without_lease, as long as it has none
@@ -107,18 +107,18 @@ void Connection::Answer(std::string_view text) {
     if (!session_.empty()) {
       return Send(Fail(ErrorCode::kConflict, "the connection has its lease"), {});
     }
-    auto session = door_.handler.AttachLease(request->ticket);
+    auto session = acceptor_.handler.AttachLease(request->ticket);
     if (!session) return Send(Fail(session.error()), {});
     session_ = *std::move(session);
-    door_.without_lease.erase(place_);
+    acceptor_.without_lease.erase(place_);
     return Send(size_t{0}, {});
   }
-  const auto fds = door_.handler.Redeem(session_, request->ticket);
+  const auto fds = acceptor_.handler.Redeem(session_, request->ticket);
   if (!fds) return Send(Fail(fds.error()), {});
   std::vector<int> numbers;
   for (const auto& fd : *fds) numbers.push_back(fd->get());
   Send(numbers.size(), numbers);
-  door_.descriptors_sent += numbers.size();
+  acceptor_.descriptors_sent += numbers.size();
 }
 
 void Connection::Send(const Result<size_t>& outcome, std::span<const int> fds) {
@@ -130,56 +130,58 @@ void Connection::Send(const Result<size_t>& outcome, std::span<const int> fds) {
 
 class Listener final : public IoHandler {
  public:
-  explicit Listener(Door& door) : door_(door) {}
+  explicit Listener(Acceptor& acceptor) : acceptor_(acceptor) {}
 
   void OnReady(uint32_t) override {
     errno = 0;
-    UniqueFd fd = AcceptAllowed(door_.listener.get(), door_.options.uids_allowed);
+    UniqueFd fd = AcceptAllowed(acceptor_.listener.get(), acceptor_.options.uids_allowed);
     // Out of descriptors or memory: without a pause the loop would spin.
     if (!fd.valid())
-      return door_.Pause(errno != EAGAIN && errno != EACCES && errno != ECONNABORTED);
-    auto connection = std::make_shared<Connection>(door_, std::move(fd));
-    if (!door_.loop->Add(connection->fd(), EPOLLIN, connection)) {
-      door_.without_lease.remove(connection.get());
+      return acceptor_.Pause(errno != EAGAIN && errno != EACCES && errno != ECONNABORTED);
+    auto connection = std::make_shared<Connection>(acceptor_, std::move(fd));
+    if (!acceptor_.loop->Add(connection->fd(), EPOLLIN, connection)) {
+      acceptor_.without_lease.remove(connection.get());
       return;
     }
     // One without a lease gives way; where all have one, those who connect wait.
-    if (++door_.connections > door_.options.connections_max) door_.without_lease.front()->Close();
-    door_.Pause(door_.without_lease.empty() && door_.connections >= door_.options.connections_max);
+    if (++acceptor_.connections > acceptor_.options.connections_max)
+      acceptor_.without_lease.front()->Close();
+    acceptor_.Pause(acceptor_.without_lease.empty() &&
+                    acceptor_.connections >= acceptor_.options.connections_max);
   }
   void OnTick(TimePoint) override {
-    if (door_.connections < door_.options.connections_max) door_.Pause(false);
+    if (acceptor_.connections < acceptor_.options.connections_max) acceptor_.Pause(false);
   }
 
  private:
-  Door& door_;
+  Acceptor& acceptor_;
 };
 
 class LoopFdSocket final : public FdSocket {
  public:
   LoopFdSocket(Options options, FdSocketHandler& handler, UniqueFd listener,
                std::unique_ptr<IoLoop> loop)
-      : door_{std::move(options), handler, std::move(listener)}, loop_(std::move(loop)) {
-    door_.loop = loop_.get();
+      : acceptor_{std::move(options), handler, std::move(listener)}, loop_(std::move(loop)) {
+    acceptor_.loop = loop_.get();
   }
   ~LoopFdSocket() override {
     loop_.reset();
-    ::unlink(door_.options.path.c_str());
+    ::unlink(acceptor_.options.path.c_str());
   }
 
   Status Listen() {
     Status added;
     loop_->RunAndWait([&] {
-      added = loop_->Add(door_.listener.get(), EPOLLIN, std::make_shared<Listener>(door_));
+      added = loop_->Add(acceptor_.listener.get(), EPOLLIN, std::make_shared<Listener>(acceptor_));
     });
     return added;
   }
 
-  size_t connections() const override { return door_.connections; }
-  uint64_t descriptors_sent() const override { return door_.descriptors_sent; }
+  size_t connections() const override { return acceptor_.connections; }
+  uint64_t descriptors_sent() const override { return acceptor_.descriptors_sent; }
 
  private:
-  Door door_;
+  Acceptor acceptor_;
   std::unique_ptr<IoLoop> loop_;
 };
 

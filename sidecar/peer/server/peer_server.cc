@@ -28,14 +28,14 @@
 #include "sidecar/peer/identity/session_proof.h"
 #include "sidecar/peer/identity/socket_admission.h"
 #include "sidecar/peer/server/fd_socket.h"
-#include "sidecar/peer/server/fd_ticket_book.h"
+#include "sidecar/peer/server/fd_tickets.h"
 #include "sidecar/peer/server/initiator_table.h"
 #include "sidecar/peer/server/node_lock.h"
 #include "sidecar/peer/server/peer_service.h"
 #include "sidecar/peer/server/session_buffers.h"
 #include "sidecar/peer/server/stage_offers.h"
 #include "sidecar/peer/server/stream_offers.h"
-#include "sidecar/peer/server/tcp_door.h"
+#include "sidecar/peer/server/tcp_peer_server.h"
 
 namespace gantry::peer {
 namespace {
@@ -73,7 +73,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
         wake_(std::move(wake)),
         initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace,
                     [this](const auto& initiator, const auto& buffer, auto outcome) {
-                      AnnounceLate(initiator, buffer, outcome);
+                      ReportLate(initiator, buffer, outcome);
                     }),
         tickets_(kTicketsMax, options_.ticket_ttl),
         buffers_(registry, initiators_),
@@ -118,16 +118,17 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
       TimePoint deadline) override;
   void Close() override { initiators_.Close(); }
   std::vector<std::string> ProofsFor(uint64_t initiator_generation,
-                                     const std::string& shown) const override {
+                                     const std::string& verified_identity) const override {
     std::vector<std::string> proofs;
-    for (const std::string& session : initiators_.SessionsOf(initiator_generation, shown)) {
+    for (const std::string& session :
+         initiators_.SessionsOf(initiator_generation, verified_identity)) {
       if (proofs.size() < wire::kPeerProofsMax) proofs.push_back(SessionProof(session));
     }
     return proofs;
   }
   std::vector<std::string> EndSessionsOf(uint64_t initiator_generation,
-                                         const std::string& shown) override {
-    return initiators_.EndSessionsOf(initiator_generation, shown);
+                                         const std::string& verified_identity) override {
+    return initiators_.EndSessionsOf(initiator_generation, verified_identity);
   }
   bool AwaitUnmapped(const std::vector<std::string>& sessions, TimePoint deadline) override {
     return initiators_.AwaitUnmapped(sessions, deadline);
@@ -152,9 +153,9 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
     if (options_.holds != nullptr) options_.holds->LoseUses(session);
   }
 
-  void AnnounceLate(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer,
-                    registry::PeerOutcome outcome);
-  Status OpenNodeDoor();
+  void ReportLate(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer,
+                  registry::PeerOutcome outcome);
+  Status OpenNodeServer();
   void ListenInNode(grpc::ServerBuilder* builder);
   void KeepTicking(const std::stop_token& stop);
 
@@ -162,7 +163,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   NodeFiles files_;
   const UniqueFd wake_;
   InitiatorTable initiators_;
-  FdTicketBook tickets_;
+  FdTickets tickets_;
   SessionBuffers buffers_;
   StreamOffers streams_;  // ends before what its connections touch
   const QueuePairOffers queue_pairs_;
@@ -172,20 +173,20 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   grpc::ResourceQuota quota_{"peer API"};
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
-  std::atomic<TcpDoor*> called_ = nullptr;  // tcp_, as gRPC's threads see it in its calls
-  std::unique_ptr<TcpDoor> tcp_;            // null: not over TCP
+  std::atomic<TcpPeerServer*> called_ = nullptr;  // tcp_, as gRPC's threads see it in its calls
+  std::unique_ptr<TcpPeerServer> tcp_;            // null: not over TCP
   std::unique_ptr<rpc::BoundedListener> node_listener_;  // null: no node directory
   std::jthread ticker_;
 };
 
 Status GrpcPeerServer::Run() {
   RETURN_IF_ERROR(streams_.Listen(buffers_));
-  if (!files_.socket_path.empty()) RETURN_IF_ERROR(OpenNodeDoor());
+  if (!files_.socket_path.empty()) RETURN_IF_ERROR(OpenNodeServer());
   if (!options_.listen.empty()) {
-    ASSIGN_OR_RETURN(tcp_, TcpDoor::Make({options_.listen, options_.security, options_.sessions_max,
-                                          options_.connections_max, options_.memory_bytes_max,
-                                          options_.silence_max},
-                                         options_.count_refusal, tcp_service_));
+    ASSIGN_OR_RETURN(tcp_, TcpPeerServer::Make({options_.listen, options_.security,
+                                                options_.sessions_max, options_.connections_max,
+                                                options_.memory_bytes_max, options_.silence_max},
+                                               options_.count_refusal, tcp_service_));
     called_ = tcp_.get();
     RETURN_IF_ERROR(tcp_->Open());
   }
@@ -195,7 +196,7 @@ Status GrpcPeerServer::Run() {
   return {};
 }
 
-Status GrpcPeerServer::OpenNodeDoor() {
+Status GrpcPeerServer::OpenNodeServer() {
   quota_.Resize(options_.memory_bytes_max);
   LimitThreads(options_.sessions_max, &quota_);
   grpc::ServerBuilder builder;
@@ -281,9 +282,9 @@ InitiatorTable::Releases GrpcPeerServer::Revoke(
   return initiators_.Revoke(revoked, deadline);
 }
 
-void GrpcPeerServer::AnnounceLate(const wire::PeerIdentity& initiator,
-                                  const InitiatorTable::Revoked& buffer,
-                                  registry::PeerOutcome outcome) {
+void GrpcPeerServer::ReportLate(const wire::PeerIdentity& initiator,
+                                const InitiatorTable::Revoked& buffer,
+                                registry::PeerOutcome outcome) {
   if (options_.events == nullptr) return;
   engine::Event event;
   event.type = engine::EventType::kBufferRevoked;

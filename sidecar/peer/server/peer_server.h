@@ -35,7 +35,7 @@ class StageTarget;
 
 namespace gantry::peer {
 
-class ExecutionDesk;
+class ExecutionServer;
 
 struct PeerServerOptions {
   PeerIdentity self;
@@ -75,7 +75,7 @@ struct PeerServerOptions {
   // The holds that peers may read; outlives the server. Null: they are refused.
   engine::HoldTable* holds = nullptr;
   // Executes transfers for peers; outlives the server. Null: they are refused.
-  ExecutionDesk* executions = nullptr;
+  ExecutionServer* executions = nullptr;
   milliseconds quiesce_max = wire::kQuiesceMax;  // the engine's, for executions
   // Delay from the end of a lease connection until the initiator counts as unmapped. Its copy
   // workers get their parent-death signal just after the kernel closed its sockets.

@@ -7,7 +7,7 @@
 #include "lib/base/log.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_message_limit.h"
-#include "sidecar/peer/identity/shown_names.h"
+#include "sidecar/peer/identity/verified_identity.h"
 #include "sidecar/peer/server/buffer_export.h"
 #include "sidecar/peer/server/watch_stream.h"
 
@@ -25,7 +25,7 @@ Error NotGranted(const std::string& workload) {
 }  // namespace
 
 PeerService::PeerService(Options options, const registry::BufferRegistry& registry,
-                         InitiatorTable& initiators, FdTicketBook& tickets, StreamOffers& streams,
+                         InitiatorTable& initiators, FdTickets& tickets, StreamOffers& streams,
                          const QueuePairOffers& queue_pairs, const StageOffers& stages)
     : options_(std::move(options)),
       registry_(registry),
@@ -64,7 +64,7 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
   for (const std::string& uuid : gpus) {
     if (reply->gpus_size() < wire::kPeerGpusMax) reply->add_gpus(uuid);
   }
-  queue_pairs_.TellDevices(reply);
+  queue_pairs_.AddDevices(reply);
   wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths()),
                   reply->mutable_paths());
   return {};
@@ -83,7 +83,7 @@ grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerCon
                                   grpc::ServerWriter<v1::WatchEvent>* writer) {
   WatchStream stream(*context, *writer);
   auto opened = initiators_.Open(
-      initiator, ShownIdentity(context->auth_context().get(), over_tcp()), over_tcp(), &stream);
+      initiator, VerifiedIdentity(context->auth_context().get(), over_tcp()), over_tcp(), &stream);
   if (!opened) return ToGrpcStatus(opened.error());
   const auto kept = options_.keep_connection ? options_.keep_connection(context->peer()) : nullptr;
   v1::WatchEvent event;
@@ -156,8 +156,8 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
     return Fail(ErrorCode::kStaleGeneration,
                 "buffer '" + reference.workload + "/" + reference.buffer + "' was registered anew");
   }
-  // Marked first: a revocation that begins after the state was seen finds the mark.
-  ASSIGN_OR_RETURN(const uint64_t mark, initiators_.Mark(session, description.id));
+  // A revocation that begins after the buffer's state was read finds the description.
+  ASSIGN_OR_RETURN(const uint64_t number, initiators_.BeginDescribe(session, description.id));
   auto exported =
       ExportBuffer(*buffer, PathsBetween(options_.self, initiator, over_tcp(), options_.paths()),
                    {streams_.WhyNotStaged(), stages_.WhyNot()});
@@ -172,9 +172,9 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
     }
   }
   if (exported) {
-    initiators_.Keep(session, description.id, mark, exported->access);
+    initiators_.CommitDescribe(session, description.id, number, exported->access);
   } else {
-    initiators_.Unmark(session, description.id, mark);
+    initiators_.AbortDescribe(session, description.id, number);
   }
   return exported;
 }
@@ -191,9 +191,9 @@ Status PeerService::IssueTickets(const v1::ConnectRequest& request, v1::ConnectR
   size_t done = 0;
   while (done < wanted.size()) {
     const size_t count = std::min(wanted.size() - done, kFdsPerMessageMax);
-    std::vector<FdTicketBook::Entry> entries;
+    std::vector<FdTickets::Entry> entries;
     for (size_t i = 0; i < count; ++i) {
-      ASSIGN_OR_RETURN(FdTicketBook::Entry entry, Export(request.session(), wanted[done + i]));
+      ASSIGN_OR_RETURN(FdTickets::Entry entry, Export(request.session(), wanted[done + i]));
       entries.push_back(std::move(entry));
     }
     ASSIGN_OR_RETURN(std::string ticket, tickets_.Issue(request.session(), std::move(entries)));
@@ -206,9 +206,9 @@ Status PeerService::IssueTickets(const v1::ConnectRequest& request, v1::ConnectR
   return {};
 }
 
-Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
-                                                const wire::WantedAllocation& wanted) const {
-  if (!initiators_.IsMarked(session, wanted.buffer_id)) {
+Result<FdTickets::Entry> PeerService::Export(const std::string& session,
+                                             const wire::WantedAllocation& wanted) const {
+  if (!initiators_.IsDescribed(session, wanted.buffer_id)) {
     return Fail(ErrorCode::kStaleGeneration, "the buffer was not described, or was revoked since",
                 "ask for its description again");
   }
@@ -229,7 +229,7 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
   }
   // Also one that the allocation holds anyway counts as long as the ticket does.
   const UniqueFd* fd = exported->get();
-  return FdTicketBook::Entry{
+  return FdTickets::Entry{
       wanted.buffer_id, {fd, [held = *std::move(exported), budget = fds_](const UniqueFd*) mutable {
                            held.reset();
                            budget->GiveBack(1);
@@ -331,7 +331,7 @@ Status PeerService::ExecuteFor(const PeerGrant& grant, grpc::ServerContext& cont
   }
   ASSIGN_OR_RETURN(wire::PeerExecution execution, wire::FromMessage(request));
   bool accepted = false;
-  ExecutionDesk::Caller caller{request.session(), initiator.name, grant, {}, {}, {}};
+  ExecutionServer::Caller caller{request.session(), initiator.name, grant, {}, {}, {}};
   caller.gone = [&context] { return context.IsCancelled(); };
   caller.hang_up = [&context] { context.TryCancel(); };
   caller.on_status = [&](const engine::TransferStatus& status) {

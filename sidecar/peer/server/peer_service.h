@@ -15,11 +15,11 @@
 #include "lib/wire/session_times.h"
 #include "sidecar/messaging/hold_table.h"
 #include "sidecar/messaging/notification_center.h"
-#include "sidecar/peer/execution/execution_desk.h"
+#include "sidecar/peer/execution/execution_server.h"
 #include "sidecar/peer/identity/grpc_status.h"
 #include "sidecar/peer/identity/peer_admission.h"
 #include "sidecar/peer/identity/peer_identity.h"
-#include "sidecar/peer/server/fd_ticket_book.h"
+#include "sidecar/peer/server/fd_tickets.h"
 #include "sidecar/peer/server/initiator_table.h"
 #include "sidecar/peer/server/queue_pair_offers.h"
 #include "sidecar/peer/server/stage_offers.h"
@@ -42,7 +42,7 @@ class PeerService final : public v1::Peer::Service {
     wire::PeerVersions versions = wire::kPeerVersions;
     engine::NotificationCenter* notifications = nullptr;  // null: refused
     engine::HoldTable* holds = nullptr;                   // null: none are readable
-    ExecutionDesk* executions = nullptr;                  // null: refused
+    ExecutionServer* executions = nullptr;                // null: refused
     milliseconds quiesce_max = wire::kQuiesceMax;         // the engine's, for executions
     std::function<std::vector<std::string>()> gpus = {};  // UUIDs announced to peers; null: none
     // Keeps the connection of this peer (ServerContext::peer) while the result lives. May be null.
@@ -50,7 +50,7 @@ class PeerService final : public v1::Peer::Service {
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
-              FdTicketBook& tickets, StreamOffers& streams, const QueuePairOffers& queue_pairs,
+              FdTickets& tickets, StreamOffers& streams, const QueuePairOffers& queue_pairs,
               const StageOffers& stages);
 
   grpc::Status Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
@@ -109,8 +109,8 @@ class PeerService final : public v1::Peer::Service {
   Result<wire::PeerBuffer> DescribeOne(const std::string& session, const PeerIdentity& initiator,
                                        const PeerGrant& grant, const v1::Reference& message);
   Status IssueTickets(const v1::ConnectRequest& request, v1::ConnectReply* reply);
-  Result<FdTicketBook::Entry> Export(const std::string& session,
-                                     const wire::WantedAllocation& wanted) const;
+  Result<FdTickets::Entry> Export(const std::string& session,
+                                  const wire::WantedAllocation& wanted) const;
   Status ExecuteFor(const PeerGrant& grant, grpc::ServerContext& context,
                     const v1::ExecuteRequest& request,
                     grpc::ServerWriter<v1::ExecuteEvent>* writer);
@@ -122,7 +122,7 @@ class PeerService final : public v1::Peer::Service {
   const Options options_;
   const registry::BufferRegistry& registry_;
   InitiatorTable& initiators_;
-  FdTicketBook& tickets_;
+  FdTickets& tickets_;
   StreamOffers& streams_;
   const QueuePairOffers& queue_pairs_;
   const StageOffers& stages_;

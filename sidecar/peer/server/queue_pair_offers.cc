@@ -4,7 +4,7 @@
 
 namespace gantry::peer {
 
-void QueuePairOffers::TellDevices(v1::HelloReply* reply) const { wire::ToMessage(devices_, reply); }
+void QueuePairOffers::AddDevices(v1::HelloReply* reply) const { wire::ToMessage(devices_, reply); }
 
 Status QueuePairOffers::Connect(const v1::ConnectQueuePairsRequest& request, bool over_tcp,
                                 v1::ConnectQueuePairsReply* reply) const {

@@ -21,7 +21,7 @@ class QueuePairOffers {
                   const InitiatorTable& initiators)
       : target_(target), devices_(std::move(devices)), initiators_(initiators) {}
 
-  void TellDevices(v1::HelloReply* reply) const;
+  void AddDevices(v1::HelloReply* reply) const;
   Status Connect(const v1::ConnectQueuePairsRequest& request, bool over_tcp,
                  v1::ConnectQueuePairsReply* reply) const;
   // The queue pairs are destroyed after a success.

@@ -38,8 +38,8 @@ Status StreamOffers::Offer(const std::string& session, uint32_t count,
   }
   ASSIGN_OR_RETURN(const auto tickets,
                    server_->tickets().Issue(session, count, options_.ticket_ttl));
-  reply->add_addresses(options_.told.empty() ? ":" + std::to_string(port())
-                                             : HostPort{options_.told, port()}.Text());
+  reply->add_addresses(options_.advertised.empty() ? ":" + std::to_string(port())
+                                                   : HostPort{options_.advertised, port()}.Text());
   for (const std::string& ticket : tickets) reply->add_tickets(ticket);
   reply->set_ttl_ms(static_cast<uint32_t>(options_.ticket_ttl.count()));
   reply->set_tls(options_.security != nullptr);

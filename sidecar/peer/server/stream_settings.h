@@ -18,8 +18,8 @@ namespace gantry::peer {
 
 struct StreamSettings {
   transport::TcpServerOptions tcp;
-  std::string listen;  // "address:port" with a literal address; empty: no data connections
-  std::string told;    // host announced to peers; empty: the one they connected to
+  std::string listen;      // "address:port" with a literal address; empty: no data connections
+  std::string advertised;  // host announced to peers; empty: the one they connected to
   transport::IoLoops* loops = nullptr;
   transport::HelperThreads* helpers = nullptr;
   transport::ChannelSecurity* security = nullptr;  // null: plain

@@ -11,7 +11,7 @@
 
 namespace gantry::transport {
 
-BounceCutter::BounceCutter(const MovePlan& plan) : cursor_(plan), on_nics_(plan.local.size()) {
+BounceCutter::BounceCutter(const MovePlan& plan) : cursor_(plan), nic_extents_(plan.local.size()) {
   for (const auto& local : plan.local) {
     on_gpu_.push_back(local->kind() == wire::MemoryKind::kGpu);
   }
@@ -25,16 +25,16 @@ BounceCutter::BounceCutter(const MovePlan& plan) : cursor_(plan), on_nics_(plan.
 void BounceCutter::FindOnNics(const MovePlan& plan) {
   std::unordered_map<const memory::MappedAllocation*, size_t> places;
   for (size_t i = 0; i < plan.local.size(); ++i) places.emplace(plan.local[i].get(), i);
-  for (const auto& one : plan.local_on_nics) {
+  for (const auto& one : plan.local_nic_memory) {
     const auto* const set = dynamic_cast<const MemoryRegionSet*>(one.get());
     if (set == nullptr) continue;
     for (const memory::NicPiece& piece : set->pieces()) {
       const auto place = places.find(piece.allocation.get());
       if (place == places.end()) continue;
-      on_nics_[place->second].push_back({piece.offset, piece.offset + piece.length});
+      nic_extents_[place->second].push_back({piece.offset, piece.offset + piece.length});
     }
   }
-  for (std::vector<Extent>& extents : on_nics_) {
+  for (std::vector<Extent>& extents : nic_extents_) {
     std::sort(extents.begin(), extents.end(),
               [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
     std::vector<Extent> apart;
@@ -51,7 +51,7 @@ void BounceCutter::FindOnNics(const MovePlan& plan) {
 
 bool BounceCutter::IsStagedHere(const BlockCursor::Stretch& stretch) const {
   if (!on_gpu_[stretch.local_allocation]) return false;
-  const std::vector<Extent>& extents = on_nics_[stretch.local_allocation];
+  const std::vector<Extent>& extents = nic_extents_[stretch.local_allocation];
   const auto next =
       std::upper_bound(extents.begin(), extents.end(), stretch.local_offset,
                        [](uint64_t at, const Extent& extent) { return at < extent.begin; });
@@ -61,7 +61,7 @@ bool BounceCutter::IsStagedHere(const BlockCursor::Stretch& stretch) const {
 BouncePart BounceCutter::Cut(uint64_t bytes_max) {
   BouncePart part;
   while (!cursor_.at_end() && part.ranges.size() < wire::kStagedRangesMax) {
-    const auto stretch = cursor_.Look(bytes_max - part.bytes, bytes_max);
+    const auto stretch = cursor_.Peek(bytes_max - part.bytes, bytes_max);
     if (!stretch) break;
     Add(*stretch, &part);
     AddPiece(stretch->segment, stretch->length, &part.pieces);

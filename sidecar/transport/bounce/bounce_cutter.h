@@ -56,7 +56,7 @@ class BounceCutter {
   // Parallel to the plan's local allocations: whether it is GPU memory, and its registered ranges,
   // sorted and disjoint.
   std::vector<bool> on_gpu_;
-  std::vector<std::vector<Extent>> on_nics_;
+  std::vector<std::vector<Extent>> nic_extents_;
   std::vector<bool> remote_staged_;  // parallel to the remote allocations
   bool needs_remote_ = false;
 };

@@ -14,7 +14,7 @@ constexpr uint64_t kPartsPerStage = 4;          // at least, where the peer lend
 
 // Slices on their way to who waited for them, and what they are of.
 struct Granted {
-  std::shared_ptr<RemoteStage::Lent> lent;
+  std::shared_ptr<RemoteStage::StageLease> stage_lease;
   SliceLease lease;  // goes first
 };
 
@@ -28,20 +28,20 @@ BounceJob::BounceJob(Setup setup)
 // Slices of the peer's are taken before those here: who waits for the former holds none of the
 // latter, which all peers share.
 void BounceJob::Begin() {
-  if (finished_ || asking_->stopped) return Look();
+  if (finished_ || copy_control_->stopped) return CheckFinished();
   if (!cutter_.needs_remote_stage()) return Fill();
-  is_joining_ = true;
-  joining_ = setup_.remote->Join(
-      [self = shared_from_this()](Result<std::shared_ptr<RemoteStage::Lent>> lent) {
-        self->Join(std::move(lent));
+  is_acquiring_ = true;
+  acquiring_ = setup_.remote->Acquire(
+      [self = shared_from_this()](Result<std::shared_ptr<RemoteStage::StageLease>> stage_lease) {
+        self->StageAcquired(std::move(stage_lease));
       });
 }
 
-void BounceJob::Join(Result<std::shared_ptr<RemoteStage::Lent>> lent) {
-  is_joining_ = false;
-  if (!lent) return FailWith(std::move(lent).error());
-  has_joined_ = true;
-  lent_ = *std::move(lent);
+void BounceJob::StageAcquired(Result<std::shared_ptr<RemoteStage::StageLease>> stage_lease) {
+  is_acquiring_ = false;
+  if (!stage_lease) return FailWith(std::move(stage_lease).error());
+  has_stage_lease_ = true;
+  stage_lease_ = *std::move(stage_lease);
   Fill();
 }
 
@@ -50,15 +50,15 @@ uint64_t BounceJob::PartBytes() const {
   if (setup_.half != nullptr) {
     bytes = std::min(bytes, setup_.half->slices.size() * kStagingSliceBytes);
   }
-  if (lent_ == nullptr) return bytes;
-  const uint64_t slice = lent_->slice_bytes;
-  const uint64_t share = lent_->slices.size() / kPartsPerStage;
+  if (stage_lease_ == nullptr) return bytes;
+  const uint64_t slice = stage_lease_->slice_bytes;
+  const uint64_t share = stage_lease_->slices.size() / kPartsPerStage;
   return std::min(bytes, std::max<uint64_t>(share, 1) * slice);
 }
 
 void BounceJob::Fill() {
   if (std::exchange(is_filling_, true)) return;  // parts may end while they begin
-  while (!asking_->stopped && !cutter_.at_end() && parts_.size() < kPartsMax) {
+  while (!copy_control_->stopped && !cutter_.at_end() && parts_.size() < kPartsMax) {
     const Id id = ++last_id_;
     BouncePart& part = parts_[id].part;
     part = cutter_.Cut(PartBytes());
@@ -66,16 +66,16 @@ void BounceJob::Fill() {
     Go(id, &BounceJob::TakeRemote);
   }
   is_filling_ = false;
-  Look();
+  CheckFinished();
 }
 
 void BounceJob::Go(Id id, const Status& so_far, Step next) {
-  if (!so_far && !asking_->stopped) FailWith(so_far.error());
+  if (!so_far && !copy_control_->stopped) FailWith(so_far.error());
   Go(id, next);
 }
 
 void BounceJob::Go(Id id, Step next) {
-  if (asking_->stopped) return End(id);
+  if (copy_control_->stopped) return End(id);
   (this->*next)(id);
 }
 
@@ -86,8 +86,8 @@ void BounceJob::Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_byte
   if (count == 0) return Go(id, next);
   auto taken = pool->Take(
       count,
-      [self = shared_from_this(), lent = lent_, id, lease, next](SliceLease granted) {
-        auto kept = std::make_shared<Granted>(Granted{lent, std::move(granted)});
+      [self = shared_from_this(), stage_lease = stage_lease_, id, lease, next](SliceLease granted) {
+        auto kept = std::make_shared<Granted>(Granted{stage_lease, std::move(granted)});
         self->setup_.rdma.core().post([self, id, lease, next, kept] {
           const auto found = self->parts_.find(id);
           if (found == self->parts_.end()) return;  // it was stopped
@@ -108,7 +108,8 @@ void BounceJob::Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_byte
 void BounceJob::TakeRemote(Id id) {
   const uint64_t bytes = parts_.at(id).part.remote_staged;
   if (bytes == 0) return TakeLocal(id);
-  Take(id, &lent_->slices, bytes, lent_->slice_bytes, &Part::remote, &BounceJob::TakeLocal);
+  Take(id, &stage_lease_->slices, bytes, stage_lease_->slice_bytes, &Part::remote,
+       &BounceJob::TakeLocal);
 }
 
 void BounceJob::TakeLocal(Id id) {
@@ -119,8 +120,8 @@ void BounceJob::TakeLocal(Id id) {
 
 void BounceJob::Route(Id id) {
   Part& part = parts_.at(id);
-  part.routes = RoutesOf(part.part, *setup_.plan, setup_.stage, part.local.slices(), lent_.get(),
-                         part.remote.slices());
+  part.routes = RoutesOf(part.part, *setup_.plan, setup_.stage, part.local.slices(),
+                         stage_lease_.get(), part.remote.slices());
   if (is_write()) {
     CopyHere(id, &BounceJob::Carry);
   } else {
@@ -158,10 +159,11 @@ void BounceJob::CopyThere(Id id, Step next) {
   move.priority = setup_.priority;
   move.time_ms = static_cast<uint32_t>(wire::kStageCopyMax.count());
   setup_.remote->Copy(
-      std::move(move), asking_, [self = shared_from_this(), id, next](const Status& copied) {
+      std::move(move), copy_control_, [self = shared_from_this(), id, next](const Status& copied) {
         if (!copied && copied.error().code == ErrorCode::kPeerLost && self->is_write()) {
           self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease() + wire::kStageCopyEnd;
-          self->setup_.rdma.core().post_at(self->in_doubt_until_, [self] { self->Look(); });
+          self->setup_.rdma.core().post_at(self->in_doubt_until_,
+                                           [self] { self->CheckFinished(); });
         }
         self->Go(id, copied, next);
       });
@@ -180,7 +182,7 @@ void BounceJob::Carried(Id id) {
   (void)progress();
   progress_.chunks_retried += part.carried->progress().chunks_retried;
   part.carried.reset();
-  if (asking_->stopped) return End(id);
+  if (copy_control_->stopped) return End(id);
   if (is_write()) {
     part.local.Release();
     CopyThere(id, &BounceJob::Done);
@@ -191,7 +193,7 @@ void BounceJob::Carried(Id id) {
 }
 
 const Progress& BounceJob::progress() {
-  if (asking_->begun && !progress_.first_posted) progress_.first_posted = Clock::now();
+  if (copy_control_->begun && !progress_.first_posted) progress_.first_posted = Clock::now();
   for (const auto& [id, part] : parts_) {
     if (progress_.first_posted) break;
     if (part.carried != nullptr) progress_.first_posted = part.carried->progress().first_posted;
@@ -212,12 +214,12 @@ void BounceJob::Done(Id id) {
 void BounceJob::End(Id id) {
   Part ended = std::move(parts_.extract(id).mapped());
   if (ended.waits_for != nullptr) ended.waits_for->Cancel(ended.ticket);
-  if (!asking_->stopped) Fill();
-  Look();
+  if (!copy_control_->stopped) Fill();
+  CheckFinished();
 }
 
 void BounceJob::Stop() {
-  asking_->stopped = true;
+  copy_control_->stopped = true;
   // Those that wait for slices have begun nothing.
   std::vector<Id> waiting;
   for (const auto& [id, part] : parts_) {
@@ -226,7 +228,7 @@ void BounceJob::Stop() {
   }
   setup_.rdma.core().post([] {});  // which sees that these are over
   for (const Id id : waiting) End(id);
-  Look();
+  CheckFinished();
 }
 
 void BounceJob::Abort() {
@@ -241,18 +243,18 @@ void BounceJob::FailWith(Error why) {
   if (error_) return;
   error_ = std::move(why);
   Stop();
-  if (!finished_) setup_.attend();
+  if (!finished_) setup_.notify_driver();
 }
 
-void BounceJob::Look() {
+void BounceJob::CheckFinished() {
   if (finished_ || is_filling_ || !parts_.empty()) return;
-  if (!asking_->stopped && (is_joining_ || !cutter_.at_end())) return;
+  if (!copy_control_->stopped && (is_acquiring_ || !cutter_.at_end())) return;
   if (Clock::now() < in_doubt_until_) return;
   finished_ = true;
-  if (std::exchange(is_joining_, false)) setup_.remote->Cancel(joining_);
-  if (std::exchange(has_joined_, false)) setup_.remote->Leave();
-  lent_ = nullptr;
-  setup_.attend();
+  if (std::exchange(is_acquiring_, false)) setup_.remote->Cancel(acquiring_);
+  if (std::exchange(has_stage_lease_, false)) setup_.remote->Release();
+  stage_lease_ = nullptr;
+  setup_.notify_driver();
 }
 
 }  // namespace gantry::transport

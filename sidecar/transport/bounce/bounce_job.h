@@ -28,10 +28,10 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
     int priority = 0;
     RdmaTransport& rdma;
     std::shared_ptr<RemoteStage> remote = nullptr;
-    StagingHalf* half = nullptr;            // null: nothing is staged here
-    std::optional<Error> why_no_half = {};  // set when `half` is null
-    BounceStage stage = {};                 // belongs to `half`
-    std::function<void()> attend = {};      // called when it failed or finished
+    StagingHalf* half = nullptr;               // null: nothing is staged here
+    std::optional<Error> why_no_half = {};     // set when `half` is null
+    BounceStage stage = {};                    // belongs to `half`
+    std::function<void()> notify_driver = {};  // called when it failed or finished
   };
 
   explicit BounceJob(Setup setup);
@@ -61,7 +61,7 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   using Step = void (BounceJob::*)(Id);
 
   bool is_write() const { return setup_.plan->operation == wire::Operation::kWrite; }
-  void Join(Result<std::shared_ptr<RemoteStage::Lent>> lent);
+  void StageAcquired(Result<std::shared_ptr<RemoteStage::StageLease>> stage_lease);
   uint64_t PartBytes() const;
   void Fill();  // starts as many parts as allowed
   // The steps of a part. Each leads to the next one, or to the part's end.
@@ -80,20 +80,21 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   void Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_bytes, SliceLease Part::*lease,
             Step next);
   void End(Id id);
-  void Look();  // checks whether it is finished
+  void CheckFinished();  // checks whether it is finished
 
   const Setup setup_;
   BounceCutter cutter_;
   SegmentTally tally_;
-  std::shared_ptr<RemoteStage::Lent> lent_;
+  std::shared_ptr<RemoteStage::StageLease> stage_lease_;
   std::map<Id, Part> parts_;  // in progress
   Id last_id_ = 0;
-  bool is_joining_ = false;
-  uint64_t joining_ = 0;  // valid while is_joining_
-  bool has_joined_ = false;
+  bool is_acquiring_ = false;
+  uint64_t acquiring_ = 0;  // valid while is_acquiring_
+  bool has_stage_lease_ = false;
   bool is_filling_ = false;
   // Also stops copies that wait for their turn.
-  const std::shared_ptr<RemoteStage::Asking> asking_ = std::make_shared<RemoteStage::Asking>();
+  const std::shared_ptr<RemoteStage::CopyControl> copy_control_ =
+      std::make_shared<RemoteStage::CopyControl>();
   bool finished_ = false;
   TimePoint in_doubt_until_{};  // bytes may move at the peer until then
   std::optional<Error> error_;

@@ -41,10 +41,10 @@ uint32_t IndexIn(std::vector<T>* list, std::unordered_map<Key, uint32_t>* places
 class Router {
  public:
   Router(const MovePlan& plan, const BounceStage& stage, Filling here,
-         const RemoteStage::Lent* lent, Filling there)
-      : plan_(plan), stage_(stage), here_(here), lent_(lent), there_(there) {
+         const RemoteStage::StageLease* stage_lease, Filling there)
+      : plan_(plan), stage_(stage), here_(here), stage_lease_(stage_lease), there_(there) {
     between_->operation = plan.operation;
-    if (lent != nullptr) routes_.remote.stage = lent->stage;
+    if (stage_lease != nullptr) routes_.remote.stage = stage_lease->stage;
   }
 
   void Add(const BouncePart::Range& range) {
@@ -81,13 +81,14 @@ class Router {
     const auto& memory = plan_.local[range.local_allocation];
     if (!range.local_staged) {
       if (!has_direct_) {
-        between_->local_on_nics.insert(between_->local_on_nics.end(), plan_.local_on_nics.begin(),
-                                       plan_.local_on_nics.end());
+        between_->local_nic_memory.insert(between_->local_nic_memory.end(),
+                                          plan_.local_nic_memory.begin(),
+                                          plan_.local_nic_memory.end());
       }
       has_direct_ = true;
       return {LocalIndex(memory), range.local_offset + done, false};
     }
-    if (!has_staged_) between_->local_on_nics.push_back(stage_.on_nics);
+    if (!has_staged_) between_->local_nic_memory.push_back(stage_.nic_memory);
     has_staged_ = true;
     *bytes = std::min(*bytes, here_.room());
     return {LocalIndex(stage_.memory), here_.at(), true};
@@ -104,9 +105,9 @@ class Router {
       return {RemoteIndex(remote), range.remote_offset + done, false};
     }
     *bytes = std::min(*bytes, there_.room());
-    RemoteAllocation lent;
-    lent.target = lent_->memory;
-    return {RemoteIndex(lent), there_.at(), true};
+    RemoteAllocation slices;
+    slices.target = stage_lease_->memory;
+    return {RemoteIndex(slices), there_.at(), true};
   }
 
   uint32_t RemoteIndex(const RemoteAllocation& remote) {
@@ -149,7 +150,7 @@ class Router {
   const MovePlan& plan_;
   const BounceStage& stage_;
   Filling here_;
-  const RemoteStage::Lent* const lent_;
+  const RemoteStage::StageLease* const stage_lease_;
   Filling there_;
   using Places = std::unordered_map<const void*, uint32_t>;
   Places local_places_;
@@ -164,10 +165,11 @@ class Router {
 }  // namespace
 
 BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceStage& stage,
-                      std::span<const uint32_t> local_slices, const RemoteStage::Lent* lent,
+                      std::span<const uint32_t> local_slices,
+                      const RemoteStage::StageLease* stage_lease,
                       std::span<const uint32_t> remote_slices) {
-  const uint64_t lent_bytes = lent != nullptr ? lent->slice_bytes : 1;
-  Router router(plan, stage, Filling(local_slices, kStagingSliceBytes, stage.offset), lent,
+  const uint64_t lent_bytes = stage_lease != nullptr ? stage_lease->slice_bytes : 1;
+  Router router(plan, stage, Filling(local_slices, kStagingSliceBytes, stage.offset), stage_lease,
                 Filling(remote_slices, lent_bytes, 0));
   for (const BouncePart::Range& range : part.ranges) router.Add(range);
   return router.Finish(remote_slices);

@@ -18,7 +18,7 @@ namespace gantry::transport {
 // This side's staging memory and its RDMA registration.
 struct BounceStage {
   std::shared_ptr<const memory::MappedAllocation> memory;
-  std::shared_ptr<const memory::NicMemory> on_nics;
+  std::shared_ptr<const memory::NicMemory> nic_memory;
   uint64_t offset = 0;  // offset of slice 0 in `memory`
 };
 
@@ -28,10 +28,11 @@ struct BounceRoutes {
   std::shared_ptr<const MovePlan> between_them;  // the rdma plan
 };
 
-// The slices must hold the part's staged bytes of their side. `lent` may be null when the part
-// stages nothing at the peer.
+// The slices must hold the part's staged bytes of their side. `stage_lease` may be null when the
+// part stages nothing at the peer.
 BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceStage& stage,
-                      std::span<const uint32_t> local_slices, const RemoteStage::Lent* lent,
+                      std::span<const uint32_t> local_slices,
+                      const RemoteStage::StageLease* stage_lease,
                       std::span<const uint32_t> remote_slices);
 
 }  // namespace gantry::transport

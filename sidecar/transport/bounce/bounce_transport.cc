@@ -35,7 +35,9 @@ bool IsOnGpu(const memory::MappedAllocation& memory) {
 }  // namespace
 
 BounceTransport::BounceTransport(RdmaTransport& rdma, Result<Here> here)
-    : rdma_(rdma), here_(std::move(here)), attended_(std::make_shared<std::vector<uint64_t>>()) {}
+    : rdma_(rdma),
+      here_(std::move(here)),
+      ready_tokens_(std::make_shared<std::vector<uint64_t>>()) {}
 
 std::shared_ptr<RemoteStage> BounceTransport::AddStage(std::string name,
                                                        std::shared_ptr<RdmaPeer> peer,
@@ -59,26 +61,26 @@ Status BounceTransport::CanCarry(const LocalSide& local,
   if (local.why_not_on_nics) {
     RETURN_IF_ERROR(CanStage(local));
   }
-  for (const auto& on_nics : local.on_nics) RETURN_IF_ERROR(rdma_.CanGoThrough(*on_nics));
+  for (const auto& nic_memory : local.nic_memory) RETURN_IF_ERROR(rdma_.CanGoThrough(*nic_memory));
   return {};
 }
 
 // Of that some is on no RDMA device.
 Status BounceTransport::CanStage(const LocalSide& local) const {
-  std::unordered_set<const memory::MappedAllocation*> on_nics;
-  for (const auto& one : local.on_nics) {
+  std::unordered_set<const memory::MappedAllocation*> registered;
+  for (const auto& one : local.nic_memory) {
     const auto* const set = dynamic_cast<const MemoryRegionSet*>(one.get());
     if (set == nullptr) continue;
-    for (const memory::NicPiece& piece : set->pieces()) on_nics.insert(piece.allocation.get());
+    for (const memory::NicPiece& piece : set->pieces()) registered.insert(piece.allocation.get());
   }
   for (const auto& memory : local.allocations) {
-    if (IsOnGpu(*memory) || on_nics.contains(memory.get())) continue;
+    if (IsOnGpu(*memory) || registered.contains(memory.get())) continue;
     return Fail(ErrorCode::kPathUnavailable,
                 "RDMA devices do not have the local buffer: " + local.why_not_on_nics->message);
   }
   const Status staged = here_ ? here_->half.copier.Usable() : Fail(here_.error());
   if (!staged) return Fail(Error(staged.error()).WithContext("the local buffer is GPU memory"));
-  return rdma_.CanGoThrough(*here_->stage.on_nics);
+  return rdma_.CanGoThrough(*here_->stage.nic_memory);
 }
 
 Status BounceTransport::CanReach(const memory::MappedAllocation& /*local*/,
@@ -106,7 +108,7 @@ std::unique_ptr<Operation> BounceTransport::Start(std::shared_ptr<const MovePlan
   } else {
     setup.why_no_half = here_.error();
   }
-  setup.attend = [attended = attended_, token] { attended->push_back(token); };
+  setup.notify_driver = [tokens = ready_tokens_, token] { tokens->push_back(token); };
   auto job = std::make_shared<BounceJob>(std::move(setup));
   rdma_.core().post([] {});  // the engine asks again, and attends to it
   if (remote) {
@@ -117,11 +119,11 @@ std::unique_ptr<Operation> BounceTransport::Start(std::shared_ptr<const MovePlan
   return std::make_unique<BounceOperation>(std::move(job));
 }
 
-bool BounceTransport::Poll(std::vector<uint64_t>* attention) {
-  const bool any = !attended_->empty();
-  attention->insert(attention->end(), attended_->begin(), attended_->end());
-  attended_->clear();
-  return any;
+PollOutcome BounceTransport::Poll(std::vector<uint64_t>* ready_tokens) {
+  const PollOutcome outcome = {.progressed = !ready_tokens_->empty()};
+  ready_tokens->insert(ready_tokens->end(), ready_tokens_->begin(), ready_tokens_->end());
+  ready_tokens_->clear();
+  return outcome;
 }
 
 }  // namespace gantry::transport

@@ -1,6 +1,6 @@
 // GPU memory that RDMA devices cannot reach, moved by RDMA through host staging memory on each
 // side. Each side's workers copy between its GPUs and its staging memory. Plans address remote
-// buffers. The driver alone calls Start, Poll and Unattended; all other calls are thread-safe.
+// buffers. The driver alone calls Start and Poll; all other calls are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,24 +33,24 @@ class BounceTransport final : public Transport {
                                         std::shared_ptr<StageExchange> exchange,
                                         const RemoteStage::Times& times = {}) const;
 
-  wire::Path path() const override { return wire::Path::kBounce; }
+  TransportTraits traits() const override {
+    return {.path = wire::Path::kBounce, .addresses_buffers = true};
+  }
   Status Probe() override;
-  bool AddressesBuffers() const override { return true; }
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   Status CanCarry(const LocalSide& local,
                   const std::vector<RemoteAllocation>& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
-  bool Poll(std::vector<uint64_t>* attention) override;
-  nanoseconds Unattended() const override { return std::chrono::hours(1); }
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override;
 
  private:
   Status CanStage(const LocalSide& local) const;
 
   RdmaTransport& rdma_;
   const Result<Here> here_;
-  const std::shared_ptr<std::vector<uint64_t>> attended_;  // tokens since the last Poll
+  const std::shared_ptr<std::vector<uint64_t>> ready_tokens_;  // tokens since the last Poll
 };
 
 }  // namespace gantry::transport

@@ -40,10 +40,10 @@ Error OfThePeer(Error why, const std::string& name) {
 
 }  // namespace
 
-Result<std::shared_ptr<RemoteStage::Lent>> RemoteStage::Lent::Of(
+Result<std::shared_ptr<RemoteStage::StageLease>> RemoteStage::StageLease::Of(
     const wire::StageGrant& grant, const std::shared_ptr<RdmaPeer>& peer) {
   ASSIGN_OR_RETURN(auto memory, RdmaRemoteBufferOf(peer, grant.slices, grant.devices));
-  return std::make_shared<Lent>(grant.stage, grant.slice_bytes, std::move(memory));
+  return std::make_shared<StageLease>(grant.stage, grant.slice_bytes, std::move(memory));
 }
 
 RemoteStage::RemoteStage(const RdmaCore& core, std::string name, std::shared_ptr<RdmaPeer> peer,
@@ -60,20 +60,20 @@ Status RemoteStage::Usable() const {
   return {};
 }
 
-uint64_t RemoteStage::Join(Joined joined) {
-  if (lent_ != nullptr && !is_closing_) {
+uint64_t RemoteStage::Acquire(OnAcquired on_acquired) {
+  if (stage_lease_ != nullptr && !is_closing_) {
     ++users_;
-    joined(lent_);
+    on_acquired(stage_lease_);
     return 0;
   }
-  joining_.emplace(++last_joining_, std::move(joined));
+  acquiring_.emplace(++last_number_, std::move(on_acquired));
   if (!is_opening_ && !is_closing_) Open();
-  return last_joining_;
+  return last_number_;
 }
 
-void RemoteStage::Cancel(uint64_t joining) { joining_.erase(joining); }
+void RemoteStage::Cancel(uint64_t number) { acquiring_.erase(number); }
 
-Result<wire::StageGrant> RemoteStage::Ask() const {
+Result<wire::StageGrant> RemoteStage::RequestStage() const {
   const TimePoint deadline = Clock::now() + kOpenTimeout;
   auto grant = exchange_->Open(kSlicesWanted, deadline);
   if (grant || grant.error().code != ErrorCode::kConflict) return grant;
@@ -85,54 +85,55 @@ Result<wire::StageGrant> RemoteStage::Ask() const {
 void RemoteStage::Open() {
   is_opening_ = true;
   core_.helpers.Run([self = shared_from_this()] {
-    auto grant = std::make_shared<Result<wire::StageGrant>>(self->Ask());
+    auto grant = std::make_shared<Result<wire::StageGrant>>(self->RequestStage());
     self->core_.post([self, grant] { self->Opened(*grant); });
   });
 }
 
 void RemoteStage::Opened(const Result<wire::StageGrant>& grant) {
   is_opening_ = false;
-  auto lent = grant ? Lent::Of(*grant, peer_) : Fail(OfThePeer(grant.error(), name_));
-  const bool refused = !lent && !IsOfTheSession(lent.error());
+  auto stage_lease = grant ? StageLease::Of(*grant, peer_) : Fail(OfThePeer(grant.error(), name_));
+  const bool refused = !stage_lease && !IsOfTheSession(stage_lease.error());
   if (refused) {
-    lent = Fail(Error(ErrorCode::kPathUnavailable,
-                      "peer '" + name_ + "' lends no staging memory: " + lent.error().message,
-                      lent.error().hint));
+    stage_lease =
+        Fail(Error(ErrorCode::kPathUnavailable,
+                   "peer '" + name_ + "' lends no staging memory: " + stage_lease.error().message,
+                   stage_lease.error().hint));
   }
   bool said = false;
   {
     const MutexLock lock(mutex_);
     said = refusal_.has_value();
-    refusal_ = refused ? std::optional(lent.error()) : std::nullopt;
+    refusal_ = refused ? std::optional(stage_lease.error()) : std::nullopt;
     refused_until_ = Clock::now() + times_.ask_again;
   }
-  if (refused && !said) log::Warning("staging memory is refused", {{"why", lent.error()}});
-  if (lent) lent_ = *lent;
-  if (lent) ++users_;  // this, until all are told
-  for (const auto& [number, joined] : std::exchange(joining_, {})) {
-    if (lent) ++users_;
-    joined(lent);
+  if (refused && !said) log::Warning("staging memory is refused", {{"why", stage_lease.error()}});
+  if (stage_lease) stage_lease_ = *stage_lease;
+  if (stage_lease) ++users_;  // this, until all are told
+  for (const auto& [number, on_acquired] : std::exchange(acquiring_, {})) {
+    if (stage_lease) ++users_;
+    on_acquired(stage_lease);
   }
-  if (lent) Leave();
+  if (stage_lease) Release();
 }
 
-void RemoteStage::Leave() {
+void RemoteStage::Release() {
   if (--users_ > 0) return;
   left_ = Clock::now();
-  if (std::exchange(looks_, true)) return;
-  core_.post_at(left_ + times_.idle_max, [self = shared_from_this()] { self->LookWhetherIdle(); });
+  if (std::exchange(checks_idle_, true)) return;
+  core_.post_at(left_ + times_.idle_max, [self = shared_from_this()] { self->CloseIfIdle(); });
 }
 
-void RemoteStage::LookWhetherIdle() {
-  looks_ = false;
-  if (users_ > 0 || lent_ == nullptr || is_closing_) return;
+void RemoteStage::CloseIfIdle() {
+  checks_idle_ = false;
+  if (users_ > 0 || stage_lease_ == nullptr || is_closing_) return;
   if (const TimePoint idle = left_ + times_.idle_max; Clock::now() < idle) {
-    looks_ = true;
-    core_.post_at(idle, [self = shared_from_this()] { self->LookWhetherIdle(); });
+    checks_idle_ = true;
+    core_.post_at(idle, [self = shared_from_this()] { self->CloseIfIdle(); });
     return;
   }
   is_closing_ = true;
-  core_.helpers.Run([self = shared_from_this(), stage = lent_->stage] {
+  core_.helpers.Run([self = shared_from_this(), stage = stage_lease_->stage] {
     const Status closed = self->exchange_->Close(stage, Clock::now() + kOpenTimeout);
     if (!closed) {
       log::Info(
@@ -142,29 +143,29 @@ void RemoteStage::LookWhetherIdle() {
     }
     self->core_.post([self] {
       self->is_closing_ = false;
-      self->lent_ = nullptr;
-      if (!self->joining_.empty()) self->Open();
+      self->stage_lease_ = nullptr;
+      if (!self->acquiring_.empty()) self->Open();
     });
   });
 }
 
-void RemoteStage::Copy(wire::StagedMove move, std::shared_ptr<Asking> asking,
+void RemoteStage::Copy(wire::StagedMove move, std::shared_ptr<CopyControl> control,
                        std::function<void(const Status&)> done) {
-  copies_.push_back({std::move(move), std::move(asking), std::move(done)});
+  copies_.push_back({std::move(move), std::move(control), std::move(done)});
   RunCopies();
 }
 
 void RemoteStage::RunCopies() {
   while (copying_ < kCopiesAtOnce && !copies_.empty()) {
-    auto asked = std::make_shared<const Asked>(std::move(copies_.front()));
+    auto copy = std::make_shared<const QueuedCopy>(std::move(copies_.front()));
     copies_.pop_front();
     ++copying_;
-    core_.helpers.Run([self = shared_from_this(), asked] {
-      const Status copied = self->AskToCopy(*asked);
-      self->core_.post([self, asked, copied] {
+    core_.helpers.Run([self = shared_from_this(), copy] {
+      const Status copied = self->RequestCopy(*copy);
+      self->core_.post([self, copy, copied] {
         --self->copying_;
         self->RunCopies();
-        asked->done(copied);
+        copy->done(copied);
       });
     });
   }
@@ -172,12 +173,12 @@ void RemoteStage::RunCopies() {
 
 // What the peer had no time for it has not begun; what it ended by force is copied once more, as
 // its workers may have stood still.
-Status RemoteStage::AskToCopy(const Asked& asked) const {
+Status RemoteStage::RequestCopy(const QueuedCopy& copy) const {
   bool repeated = false;
-  while (!asked.asking->stopped) {
-    asked.asking->begun = true;
+  while (!copy.control->stopped) {
+    copy.control->begun = true;
     Status copied =
-        exchange_->Copy(asked.move, Clock::now() + milliseconds(asked.move.time_ms) + kCopyMargin);
+        exchange_->Copy(copy.move, Clock::now() + milliseconds(copy.move.time_ms) + kCopyMargin);
     if (copied) return copied;
     const ErrorCode code = copied.error().code;
     if (code == ErrorCode::kResourceExhausted) {

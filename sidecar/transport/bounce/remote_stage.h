@@ -37,11 +37,11 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   // The peer's refusal, until it is due to be asked again. Any thread.
   Status Usable() const EXCLUDES(mutex_);
 
-  // The borrowed memory. It stays while any user has joined.
-  struct Lent {
-    static Result<std::shared_ptr<Lent>> Of(const wire::StageGrant& grant,
-                                            const std::shared_ptr<RdmaPeer>& peer);
-    Lent(uint64_t of_stage, uint64_t bytes, std::shared_ptr<const RdmaRemoteBuffer> of_slices)
+  // The borrowed memory. It stays while any user has acquired it.
+  struct StageLease {
+    static Result<std::shared_ptr<StageLease>> Of(const wire::StageGrant& grant,
+                                                  const std::shared_ptr<RdmaPeer>& peer);
+    StageLease(uint64_t of_stage, uint64_t bytes, std::shared_ptr<const RdmaRemoteBuffer> of_slices)
         : stage(of_stage),
           slice_bytes(bytes),
           memory(std::move(of_slices)),
@@ -52,36 +52,36 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
     SlicePool slices;
   };
   // The state of one transfer's copies. Thread-safe.
-  struct Asking {
+  struct CopyControl {
     std::atomic<bool> stopped = false;  // do not ask the peer any more
     std::atomic<bool> begun = false;    // the peer was asked
   };
-  using Joined = std::function<void(Result<std::shared_ptr<Lent>>)>;
+  using OnAcquired = std::function<void(Result<std::shared_ptr<StageLease>>)>;
   // Calls back once: at once (then it returns 0) or later, unless Cancel gets the returned number
-  // first. After a success, call Leave once, when nothing uses the slices any more.
-  uint64_t Join(Joined joined);
-  void Cancel(uint64_t joining);
-  void Leave();
+  // first. After a success, call Release once, when nothing uses the slices any more.
+  uint64_t Acquire(OnAcquired on_acquired);
+  void Cancel(uint64_t number);
+  void Release();
   // Calls back once, later: see StageExchange::Copy. A few copies run at a time, the others queue.
   // A busy peer is asked again, until `stopped` is set.
-  void Copy(wire::StagedMove move, std::shared_ptr<Asking> asking,
+  void Copy(wire::StagedMove move, std::shared_ptr<CopyControl> control,
             std::function<void(const Status&)> done);
   // How long bytes may still move after a copy failed with kPeerLost.
   milliseconds lease() const { return core_.devices.options().lease; }
 
  private:
-  struct Asked {
+  struct QueuedCopy {
     wire::StagedMove move;
-    std::shared_ptr<Asking> asking;
+    std::shared_ptr<CopyControl> control;
     std::function<void(const Status&)> done;
   };
 
-  Result<wire::StageGrant> Ask() const;  // these two run on helper threads
-  Status AskToCopy(const Asked& asked) const;
+  Result<wire::StageGrant> RequestStage() const;  // these two run on helper threads
+  Status RequestCopy(const QueuedCopy& copy) const;
   void RunCopies();
   void Open();
   void Opened(const Result<wire::StageGrant>& grant);
-  void LookWhetherIdle();
+  void CloseIfIdle();
 
   const RdmaCore core_;
   const std::string name_;
@@ -93,13 +93,13 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   std::optional<Error> refusal_ GUARDED_BY(mutex_);  // from the last attempt
   TimePoint refused_until_ GUARDED_BY(mutex_){};
 
-  std::shared_ptr<Lent> lent_;
-  std::map<uint64_t, Joined> joining_;  // waiting for Opened
-  uint64_t last_joining_ = 0;
-  size_t users_ = 0;          // joined and not yet left
-  TimePoint left_{};          // when the last user left
-  bool looks_ = false;        // an idle check is scheduled
-  std::deque<Asked> copies_;  // waiting for their turn
+  std::shared_ptr<StageLease> stage_lease_;
+  std::map<uint64_t, OnAcquired> acquiring_;  // waiting for Opened
+  uint64_t last_number_ = 0;
+  size_t users_ = 0;               // acquired and not yet released
+  TimePoint left_{};               // when the last user left
+  bool checks_idle_ = false;       // an idle check is scheduled
+  std::deque<QueuedCopy> copies_;  // waiting for their turn
   int copying_ = 0;
   bool is_opening_ = false;
   bool is_closing_ = false;

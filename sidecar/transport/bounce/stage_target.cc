@@ -91,15 +91,15 @@ Result<wire::StageGrant> StageTarget::Register(Stage* stage) {
   if (!registered) {
     return Fail(std::move(registered).error().WithContext("registering staging memory"));
   }
-  stage->on_nics = *std::move(registered);
-  const auto* const set = dynamic_cast<const MemoryRegionSet*>(stage->on_nics.get());
+  stage->nic_memory = *std::move(registered);
+  const auto* const set = dynamic_cast<const MemoryRegionSet*>(stage->nic_memory.get());
   if (set == nullptr || set->chunks() != pieces.size()) {
     return Fail(ErrorCode::kPathUnavailable,
                 "the RDMA devices take no region of " + std::to_string(kStagingSliceBytes) +
                     " bytes, as long as a slice of the staging memory",
                 "make --rdma-chunk-bytes larger");
   }
-  return wire::StageGrant{stage->number, kStagingSliceBytes, set->ToldChunks(),
+  return wire::StageGrant{stage->number, kStagingSliceBytes, set->ChunkDescriptors(),
                           set->devices().List()};
 }
 
@@ -241,8 +241,8 @@ void StageTarget::AwaitGone(MutexLock& lock, const std::string& session, const S
 // let go of nobody has any more: their keys are known.
 void StageTarget::Dissolve(const std::string& session, Stage* stage) {
   const size_t slices = stage->lease.slices().size();
-  const bool let_go = stage->on_nics == nullptr || stage->on_nics->Deregister();
-  stage->on_nics.reset();
+  const bool let_go = stage->nic_memory == nullptr || stage->nic_memory->Deregister();
+  stage->nic_memory.reset();
   if (let_go) {
     stage->lease.Release();
   } else {

@@ -63,10 +63,11 @@ class StageTarget {
  private:
   // One session's stage. Guarded by mutex_ except where noted.
   struct Stage {
-    uint64_t number = 0;                               // constant
-    SliceLease lease;                                  // constant until released
-    std::shared_ptr<const memory::NicMemory> on_nics;  // used by the thread that opens or ends it
-    std::vector<bool> in_copy;                         // parallel to the slices
+    uint64_t number = 0;  // constant
+    SliceLease lease;     // constant until released
+    // Used by the thread that opens or ends it.
+    std::shared_ptr<const memory::NicMemory> nic_memory;
+    std::vector<bool> in_copy;  // parallel to the slices
     size_t copies = 0;
     bool open = false;
     bool ending = false;

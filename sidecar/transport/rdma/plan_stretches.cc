@@ -24,8 +24,8 @@ void PlanStretches::AddLocal(const MovePlan& plan) {
   std::unordered_map<const memory::MappedAllocation*, size_t> places;
   for (size_t i = 0; i < plan.local.size(); ++i) places.emplace(plan.local[i].get(), i);
   std::unordered_set<const memory::NicMemory*> seen;
-  for (const auto& on_nics : plan.local_on_nics) {
-    const auto* const set = dynamic_cast<const MemoryRegionSet*>(on_nics.get());
+  for (const auto& nic_memory : plan.local_nic_memory) {
+    const auto* const set = dynamic_cast<const MemoryRegionSet*>(nic_memory.get());
     if (set == nullptr || !seen.insert(set).second) continue;
     for (const MemoryRegionSet::Chunk& chunk : set->list()) {
       const memory::NicPiece& piece = set->pieces()[chunk.piece];

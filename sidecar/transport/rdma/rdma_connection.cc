@@ -267,7 +267,7 @@ bool RdmaConnection::TakeEnded() {
   });
 }
 
-void RdmaConnection::Settle(std::optional<Failure>* failure) {
+void RdmaConnection::CompleteInFlight(std::optional<Failure>* failure) {
   for (const auto& [device, completion] : ended_) Complete(device, completion, failure);
   ended_.clear();
   for (Lane& lane : lanes_) {

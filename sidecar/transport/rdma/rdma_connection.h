@@ -97,7 +97,7 @@ class RdmaConnection {
   void TakeDown(milliseconds flush);
   // Call after TakeDown: completes the operations' work in flight. Lost work may still be on its
   // way to the peer.
-  void Settle(std::optional<Failure>* failure);
+  void CompleteInFlight(std::optional<Failure>* failure);
 
  private:
   struct Lane {
@@ -133,8 +133,8 @@ class RdmaConnection {
                    const std::vector<RdmaLink>& links);
   Status MakeLanesOn(const RdmaLink& link, const RdmaDevices& devices, const PeerDevices& peers);
   // Connects the lanes to the peer's ends, which are in their order. Fails if none works.
-  Status Join(const RdmaDevices& devices, const PeerDevices& peers,
-              const std::vector<wire::QueuePairAddress>& ends);
+  Status Connect(const RdmaDevices& devices, const PeerDevices& peers,
+                 const std::vector<wire::QueuePairAddress>& ends);
   void LeaveOut(const RdmaLink& link, Error why);
   Status CheckAny() const;
   // Returns the least loaded lane with room and keys for both ends; null: none has room. *fits is

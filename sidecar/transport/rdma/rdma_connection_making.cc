@@ -23,7 +23,7 @@ Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& 
   ASSIGN_OR_RETURN(const wire::QueuePairGrant grant, exchange.Connect(requests, deadline));
   made->id_ = grant.connection;
   made->lease_ = milliseconds(grant.lease_ms);
-  if (const Status joined = made->Join(devices, exchange.peer_devices(), grant.ends); !joined) {
+  if (const Status joined = made->Connect(devices, exchange.peer_devices(), grant.ends); !joined) {
     // Else the peer keeps its ends for as long as the session lives.
     if (const Status ended = exchange.End(grant.connection, deadline); !ended) {
       log::Warning("a peer keeps queue pairs that nobody uses", {{"why", ended.error()}});
@@ -33,8 +33,8 @@ Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& 
   return made;
 }
 
-Status RdmaConnection::Join(const RdmaDevices& devices, const PeerDevices& peers,
-                            const std::vector<wire::QueuePairAddress>& ends) {
+Status RdmaConnection::Connect(const RdmaDevices& devices, const PeerDevices& peers,
+                               const std::vector<wire::QueuePairAddress>& ends) {
   if (ends.size() != lanes_.size()) {
     return gantry::Fail(ErrorCode::kMalformedBody, "the peer made " + std::to_string(ends.size()) +
                                                        " queue pairs of " +

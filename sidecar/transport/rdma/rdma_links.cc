@@ -30,7 +30,7 @@ size_t RdmaLinks::CrossingsMax() const {
   return std::max(links, straight_.size()) - straight_.size();
 }
 
-Result<bool> RdmaLinks::Join(DeviceSet here, DeviceSet there) {
+Result<bool> RdmaLinks::AddCrossing(DeviceSet here, DeviceSet there) {
   const std::vector<uint32_t> up = (here & devices_.Up()).List();
   const std::vector<uint32_t> peers = there.List();
   if (up.empty()) return Fail(devices_.NoneUpOf(here));

@@ -22,7 +22,7 @@ class RdmaLinks {
   size_t crossings() const { return crossings_.size(); }
   // Adds a link for work that no lane fits. True: a crossing was added. False: it exists but was
   // left out, and is retried. The error says why these devices cannot be linked.
-  Result<bool> Join(DeviceSet here, DeviceSet there);
+  Result<bool> AddCrossing(DeviceSet here, DeviceSet there);
   // Removes all crossings; needed ones are added again.
   void DropCrossings() { crossings_.clear(); }
 

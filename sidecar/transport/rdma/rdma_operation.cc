@@ -110,7 +110,7 @@ void RdmaOperation::FailWith(Error why, bool is_counted) {
   stopped_ = true;
   if (error_) return;
   error_ = std::move(why);
-  error_is_counted_ = is_counted;
+  progress_.error_is_counted = is_counted;
 }
 
 bool RdmaOperation::Update() {

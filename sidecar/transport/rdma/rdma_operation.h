@@ -31,8 +31,9 @@ class RdmaOperation final : public Operation {
     std::shared_ptr<const MovePlan> plan;
     uint64_t slice_bytes = 0;  // per work request; constant for the operation
     uint64_t token = 0;
-    std::function<void()> attend = {};  // replaces the token: called when it failed or finished
-    std::optional<Error> refusal;       // why it never starts
+    // Replaces the token: called when it failed or finished.
+    std::function<void()> notify_driver = {};
+    std::optional<Error> refusal;  // why it never starts
     // Forcibly ends what is in flight.
     std::function<void(RdmaOperation&)> abort;
   };
@@ -43,13 +44,12 @@ class RdmaOperation final : public Operation {
   void Abort() override;
   bool finished() const override { return finished_; }
   const std::optional<Error>& error() const override { return error_; }
-  bool error_is_counted() const override { return error_is_counted_; }
   const Progress& progress() const override { return progress_; }
   std::vector<uint32_t> UnfinishedItems() const override;
 
   // The rest is for the transport.
   uint64_t token() const { return setup_.token; }
-  const std::function<void()>& attend() const { return setup_.attend; }
+  const std::function<void()>& notify_driver() const { return setup_.notify_driver; }
   WorkOperation direction() const { return direction_; }
   const PlanStretches& stretches() const { return stretches_; }
   bool has_more() const {
@@ -78,7 +78,7 @@ class RdmaOperation final : public Operation {
   // Its packets may still reach the peer, until the peer has ended its queue pairs.
   void AwaitQuiet() { ++unquiet_; }
   void BecameQuiet() { --unquiet_; }
-  // Returns true once when the engine has to attend to it.
+  // Returns true once when the engine has to handle it.
   bool Update();
 
  private:
@@ -101,7 +101,6 @@ class RdmaOperation final : public Operation {
   bool finished_ = false;
   bool told_of_error_ = false;
   std::optional<Error> error_;
-  bool error_is_counted_ = false;
   Progress progress_;
 };
 

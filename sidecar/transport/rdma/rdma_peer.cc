@@ -156,7 +156,7 @@ bool RdmaPeer::PostInTurn(TimePoint now) {
 }
 
 void RdmaPeer::HandleMisfit(RdmaOperation* operation, const RdmaConnection::Misfit& misfit) {
-  const Result<bool> added = links_.Join(misfit.here, misfit.there);
+  const Result<bool> added = links_.AddCrossing(misfit.here, misfit.there);
   if (!added) return operation->FailWith(added.error());
   if (!*added) return;
   log::Info("queue pairs to a peer are made anew, to join devices of different places",
@@ -185,7 +185,7 @@ void RdmaPeer::GiveUpLostPorts(TimePoint now, bool moved) {
   if (now >= lost_by) {
     stalled_since_ = now;
     const std::string down = connection_->DownOf(core_.devices);
-    down.empty() ? AskPorts() : GiveUp(down);
+    down.empty() ? CheckPorts() : GiveUp(down);
   } else if (!std::exchange(looks_again_, true)) {
     core_.post_at(lost_by, [self = shared_from_this()] {
       self->looks_again_ = false;
@@ -195,11 +195,11 @@ void RdmaPeer::GiveUpLostPorts(TimePoint now, bool moved) {
 }
 
 // A port's end is not always told.
-void RdmaPeer::AskPorts() {
+void RdmaPeer::CheckPorts() {
   if (std::exchange(is_asking_, true)) return;
   core_.helpers.Run(
       [self = shared_from_this(), id = connection_->id(), devices = connection_->devices()] {
-        const std::string lost = self->core_.devices.AskForLost(devices);
+        const std::string lost = self->core_.devices.FindLost(devices);
         self->core_.post([self, id, lost] {
           self->is_asking_ = false;
           const bool same = self->connection_ != nullptr && self->connection_->id() == id;
@@ -345,7 +345,7 @@ void RdmaPeer::TakeDown(milliseconds flush) {
 // lease of the peer's ends is a proof without its word.
 void RdmaPeer::TakenDown(RdmaConnection& connection) {
   std::optional<RdmaConnection::Failure> failure;
-  connection.Settle(&failure);
+  connection.CompleteInFlight(&failure);
   if (failure) HandleFailure(*failure);
   for (const auto& [priority, equal] : operations_) {
     for (RdmaOperation* const operation : equal) {

@@ -81,7 +81,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void HandleFailure(const RdmaConnection::Failure& failure);
   // Breaks connections over ports that are down: devices should end such work, but do not always.
   void GiveUpLostPorts(TimePoint now, bool moved);
-  void AskPorts();
+  void CheckPorts();
   void GiveUp(const std::string& device);
   // The connection broke without a failed work request.
   void HandleBreakdown(TimePoint now);

@@ -81,12 +81,12 @@ Status RdmaTransport::CanCarry(const LocalSide& local,
     return Fail(ErrorCode::kPathUnavailable,
                 "RDMA devices do not have the local buffer: " + local.why_not_on_nics->message);
   }
-  for (const auto& on_nics : local.on_nics) RETURN_IF_ERROR(CanGoThrough(*on_nics));
+  for (const auto& nic_memory : local.nic_memory) RETURN_IF_ERROR(CanGoThrough(*nic_memory));
   return {};
 }
 
-Status RdmaTransport::CanGoThrough(const memory::NicMemory& on_nics) const {
-  const auto* const set = dynamic_cast<const MemoryRegionSet*>(&on_nics);
+Status RdmaTransport::CanGoThrough(const memory::NicMemory& nic_memory) const {
+  const auto* const set = dynamic_cast<const MemoryRegionSet*>(&nic_memory);
   if (set == nullptr) return Fail(ErrorCode::kInternal, "a buffer is registered on other devices");
   if ((set->devices() & devices_.Up()).empty()) return Fail(devices_.NoneUpOf(set->devices()));
   return {};
@@ -111,17 +111,19 @@ std::unique_ptr<Operation> RdmaTransport::Start(std::shared_ptr<const MovePlan> 
 }
 
 std::unique_ptr<Operation> RdmaTransport::StartPart(std::shared_ptr<const MovePlan> plan,
-                                                    int priority, std::function<void()> attend) {
-  return Begin(std::move(plan), priority, 0, std::move(attend));
+                                                    int priority,
+                                                    std::function<void()> notify_driver) {
+  return Begin(std::move(plan), priority, 0, std::move(notify_driver));
 }
 
 std::unique_ptr<Operation> RdmaTransport::Begin(std::shared_ptr<const MovePlan> plan, int priority,
-                                                uint64_t token, std::function<void()> attend) {
+                                                uint64_t token,
+                                                std::function<void()> notify_driver) {
   auto peer = OnePeerOf(*plan, path(), &RdmaRemoteBuffer::peer);
   RdmaOperation::Setup setup;
   setup.plan = std::move(plan);
   setup.token = token;
-  setup.attend = std::move(attend);
+  setup.notify_driver = std::move(notify_driver);
   if (!peer) {
     setup.refusal = peer.error();
     auto refused = std::make_unique<RdmaOperation>(std::move(setup));
@@ -164,9 +166,9 @@ bool RdmaTransport::DrivePeers(TimePoint now) {
   return moved;
 }
 
-bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
+PollOutcome RdmaTransport::Poll(std::vector<uint64_t>* ready_tokens) {
   bool moved = RunTasks();
-  if (running_.empty()) return moved;
+  if (running_.empty()) return Outcome(moved);
   const TimePoint now = Clock::now();
   moved |= DrivePeers(now);
   if (moved) {
@@ -178,21 +180,21 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
     moved = DrivePeers(now);  // one may have come before
     if (moved) is_armed_ = false;
   }
-  TellOfEnds(attention);
-  return moved;
+  CollectReady(ready_tokens);
+  return Outcome(moved);
 }
 
-void RdmaTransport::TellOfEnds(std::vector<uint64_t>* attention) {
+void RdmaTransport::CollectReady(std::vector<uint64_t>* ready_tokens) {
   for (auto it = running_.begin(); it != running_.end();) {
     RdmaOperation* const operation = it->first;
     if (!operation->Update()) {
       ++it;
       continue;
     }
-    if (operation->attend() != nullptr) {
-      attending_.push_back(operation->attend());
+    if (operation->notify_driver() != nullptr) {
+      notifying_.push_back(operation->notify_driver());
     } else {
-      attention->push_back(operation->token());
+      ready_tokens->push_back(operation->token());
     }
     if (!operation->finished()) {
       ++it;
@@ -202,7 +204,7 @@ void RdmaTransport::TellOfEnds(std::vector<uint64_t>* attention) {
     it = running_.erase(it);
   }
   // Who is told may start others, and let go of these.
-  for (auto& attend : std::exchange(attending_, {})) attend();
+  for (auto& notify_driver : std::exchange(notifying_, {})) notify_driver();
 }
 
 // The event may come long after: it wakes whoever sleeps, and that is all.

@@ -1,6 +1,6 @@
 // One-sided RDMA: this side's devices read and write buffers of peers, without the peers' CPUs. Its
-// plans address remote buffers, which consist of chunks. The driver alone calls Start, StartPart,
-// Poll, Unattended and DevicesWork; all other calls are thread-safe.
+// plans address remote buffers, which consist of chunks. The driver alone calls Start, StartPart
+// and Poll; all other calls are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -36,25 +36,24 @@ class RdmaTransport final : public Transport {
   // Connections made from here that have not ended. Any thread.
   uint64_t connections() const { return connections_.load(std::memory_order_relaxed); }
 
-  wire::Path path() const override { return wire::Path::kRdma; }
+  TransportTraits traits() const override {
+    return {.path = wire::Path::kRdma, .addresses_buffers = true};
+  }
   Status Probe() override { return {}; }
-  bool AddressesBuffers() const override { return true; }
   Status CanCarry(const LocalSide& local,
                   const std::vector<RemoteAllocation>& remote) const override;
   // Fails when none of the local buffer's devices is up.
-  Status CanGoThrough(const memory::NicMemory& on_nics) const;
+  Status CanGoThrough(const memory::NicMemory& nic_memory) const;
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
-  // Starts a part of another transport's operation. Poll calls `attend` instead of reporting a
-  // token.
+  // Starts a part of another transport's operation. Poll calls `notify_driver` instead of reporting
+  // a token.
   std::unique_ptr<Operation> StartPart(std::shared_ptr<const MovePlan> plan, int priority,
-                                       std::function<void()> attend);
+                                       std::function<void()> notify_driver);
   const RdmaCore& core() const { return core_; }
-  bool Poll(std::vector<uint64_t>* attention) override;
-  nanoseconds Unattended() const override { return std::chrono::hours(1); }
-  bool DevicesWork() const override { return in_flight_ && !is_armed_; }
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override;
 
  private:
   // Tasks for the driver. Shared with threads that post, which may outlive the transport.
@@ -65,12 +64,15 @@ class RdmaTransport final : public Transport {
 
     void Post(std::function<void()> task) EXCLUDES(mutex);
   };
-  // `token` is used when `attend` is null.
+  // `token` is used when `notify_driver` is null.
   std::unique_ptr<Operation> Begin(std::shared_ptr<const MovePlan> plan, int priority,
-                                   uint64_t token, std::function<void()> attend);
-  // Reports operations that need attention and drops the finished ones.
-  void TellOfEnds(std::vector<uint64_t>* attention);
+                                   uint64_t token, std::function<void()> notify_driver);
+  // Collects the tokens of operations that failed or finished, and drops the finished ones.
+  void CollectReady(std::vector<uint64_t>* ready_tokens);
   bool RunTasks();
+  PollOutcome Outcome(bool progressed) const {
+    return {.progressed = progressed, .should_spin = in_flight_ && !is_armed_};
+  }
   bool DrivePeers(TimePoint now);
   Status Watch(RdmaConnection& connection);
   void Unwatch(RdmaConnection& connection);
@@ -84,7 +86,7 @@ class RdmaTransport final : public Transport {
   std::unordered_map<RdmaOperation*, std::shared_ptr<RdmaPeer>> running_;
   std::vector<std::shared_ptr<RdmaPeer>> driven_;  // scratch of DrivePeers
   std::vector<std::function<void()>> tasks_;       // scratch of RunTasks
-  std::vector<std::function<void()>> attending_;   // scratch of TellOfEnds
+  std::vector<std::function<void()>> notifying_;   // scratch of CollectReady
   std::atomic<uint64_t> connections_ = 0;
   bool in_flight_ = false;
   bool is_armed_ = false;  // waiting for completion events

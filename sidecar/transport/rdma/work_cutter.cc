@@ -23,10 +23,10 @@ ItemRange ItemsOf(const MoveSegment& segment, uint32_t block) {
 }  // namespace
 
 template <typename Stretch>
-template <typename Ask>
-Stretch WorkCutter::Known<Stretch>::At(uint32_t of, uint64_t at, const Ask& ask) {
+template <typename Lookup>
+Stretch WorkCutter::Known<Stretch>::At(uint32_t of, uint64_t at, const Lookup& lookup) {
   if (of != allocation || at - offset >= stretch.length) {
-    *this = {of, at, ask()};
+    *this = {of, at, lookup()};
     return stretch;
   }
   Stretch rest = stretch;
@@ -61,7 +61,7 @@ void WorkCutter::Advance(uint64_t bytes) {
   ++block_;
 }
 
-bool WorkCutter::Look() {
+bool WorkCutter::FillPiece() {
   if (piece_.length != 0) return true;
   const uint32_t here = segment_.local_allocation;
   const uint32_t there = segment_.remote_allocation;
@@ -78,7 +78,7 @@ bool WorkCutter::Look() {
 
 Result<bool> WorkCutter::Next(WorkRequest* request) {
   if (!FindBlock()) return false;
-  if (!Look()) return Fail(Unregistered());
+  if (!FillPiece()) return Fail(Unregistered());
   request->local_address = piece_.local.address;
   request->remote_address = piece_.remote.address;
   request->local_region = piece_.local.region;
@@ -88,7 +88,7 @@ Result<bool> WorkCutter::Next(WorkRequest* request) {
   Advance(length);
   while (length < bytes_max_ && FindBlock()) {
     // What cannot be looked up is reported when it is the beginning of a work request.
-    if (!Look()) break;
+    if (!FillPiece()) break;
     const bool continues = piece_.local.address == request->local_address + length &&
                            piece_.remote.address == request->remote_address + length &&
                            piece_.local.region == request->local_region &&

@@ -77,9 +77,9 @@ class WorkCutter {
     uint64_t offset = 0;
     Stretch stretch;
 
-    // Returns the stretch at byte `at`; calls `ask` if it is another stretch.
-    template <typename Ask>
-    Stretch At(uint32_t of, uint64_t at, const Ask& ask);
+    // Returns the stretch at byte `at`; calls `lookup` if it is another stretch.
+    template <typename Lookup>
+    Stretch At(uint32_t of, uint64_t at, const Lookup& lookup);
   };
 
   // Moves the cursor to the next non-empty block; false: there is none.
@@ -87,7 +87,7 @@ class WorkCutter {
   // Moves the cursor by `bytes` within its block.
   void Advance(uint64_t bytes);
   // Fills in piece_ for the block at the cursor. False: one side has no memory region there.
-  bool Look();
+  bool FillPiece();
   Error Unregistered() const;
 
   const Stretches& stretches_;

@@ -19,28 +19,28 @@ size_t TargetHub::CountOf(const std::string& session) const {
                     [&](const auto& entry) { return entry.second.session == session; }));
 }
 
-bool TargetHub::AddStranger(const std::shared_ptr<TargetStream>& stream) {
+bool TargetHub::AddUnauthenticated(const std::shared_ptr<TargetStream>& stream) {
   const MutexLock lock(mutex_);
   // Those that gave way may not have ended yet.
-  if (closed_ || entries_.size() >= options.connections_max + 2 * options.strangers_max) {
+  if (closed_ || entries_.size() >= options.connections_max + 2 * options.unauthenticated_max) {
     ++totals.turned_away;
     return false;
   }
-  MakeRoomForStranger();
+  MakeRoomForUnauthenticated();
   entries_.emplace(stream.get(), Entry{stream, "", ++last_number_});
   return true;
 }
 
 // One that has something to say has said it by the time that so many others came.
-void TargetHub::MakeRoomForStranger() {
-  size_t strangers = 0;
+void TargetHub::MakeRoomForUnauthenticated() {
+  size_t unauthenticated = 0;
   Entry* oldest = nullptr;
   for (auto& [key, entry] : entries_) {
     if (!entry.session.empty() || entry.ending) continue;
-    ++strangers;
+    ++unauthenticated;
     if (oldest == nullptr || entry.number < oldest->number) oldest = &entry;
   }
-  if (strangers < options.strangers_max || oldest == nullptr) return;
+  if (unauthenticated < options.unauthenticated_max || oldest == nullptr) return;
   oldest->ending = true;
   oldest->stream->CloseSoon();
 }
@@ -129,7 +129,7 @@ size_t TargetHub::connections() const {
   return entries_.size() - CountOf("");
 }
 
-size_t TargetHub::strangers() const {
+size_t TargetHub::unauthenticated() const {
   const MutexLock lock(mutex_);
   return CountOf("");
 }

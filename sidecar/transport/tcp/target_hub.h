@@ -13,8 +13,8 @@
 #include "sidecar/copy/staging_half.h"
 #include "sidecar/transport/helper_threads.h"
 #include "sidecar/transport/target_buffers.h"
+#include "sidecar/transport/tcp/stream_tickets.h"
 #include "sidecar/transport/tcp/tcp_options.h"
-#include "sidecar/transport/tcp/tcp_ticket_book.h"
 
 namespace gantry::transport {
 
@@ -34,7 +34,7 @@ class TargetHub {
   TargetBuffers& buffers;
   HelperThreads& helpers;
   StagingHalf* const staging;  // null: GPU memory is not served
-  TcpTicketBook tickets;
+  StreamTickets tickets;
 
   struct Totals {
     std::atomic<uint64_t> accepted{0};     // connections with a valid ticket
@@ -47,7 +47,7 @@ class TargetHub {
 
   // Adds a connection without a session. Beyond the limit the oldest such connection is closed.
   // Returns false if `stream` must be closed: the server is ending, or no room is free yet.
-  bool AddStranger(const std::shared_ptr<TargetStream>& stream) EXCLUDES(mutex_);
+  bool AddUnauthenticated(const std::shared_ptr<TargetStream>& stream) EXCLUDES(mutex_);
   // Redeems a ticket for the connection and returns its session. A concurrent End either prevents
   // this or also ends this connection.
   Result<std::string> Admit(TargetStream* stream, std::string_view ticket) EXCLUDES(mutex_);
@@ -59,8 +59,8 @@ class TargetHub {
   // Revokes the session's tickets, closes its connections and waits until they touch no memory.
   // Returns false at the deadline. An empty session ends all connections and admits no new ones.
   bool End(const std::string& session, TimePoint deadline) EXCLUDES(mutex_);
-  size_t connections() const EXCLUDES(mutex_);  // with a valid ticket
-  size_t strangers() const EXCLUDES(mutex_);    // without a ticket yet
+  size_t connections() const EXCLUDES(mutex_);      // with a valid ticket
+  size_t unauthenticated() const EXCLUDES(mutex_);  // without a ticket yet
   // Logs at most one line a second, so that a client cannot fill a disk.
   void LogEnd(const std::string& address, bool stranger, const Error& why) EXCLUDES(mutex_);
 
@@ -71,7 +71,7 @@ class TargetHub {
     uint64_t number = 0;  // order of arrival
     bool ending = false;  // being closed to make room
   };
-  void MakeRoomForStranger() REQUIRES(mutex_);
+  void MakeRoomForUnauthenticated() REQUIRES(mutex_);
   size_t CountOf(const std::string& session) const REQUIRES(mutex_);
 
   mutable Mutex mutex_;

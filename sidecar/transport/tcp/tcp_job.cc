@@ -43,7 +43,7 @@ std::optional<MovePart> TcpJob::Take(const void* stream) {
       return part;
     }
   }
-  AttendIfEnded();  // a plan that does not fit its memory has failed
+  NotifyIfEnded();  // a plan that does not fit its memory has failed
   return std::nullopt;
 }
 
@@ -55,7 +55,7 @@ MovePart TcpJob::Cut() {
 }
 
 bool TcpJob::AddBlock(MovePart* part) {
-  const auto stretch = cursor_.Look(setup_.part_bytes - part->body.bytes, setup_.part_bytes);
+  const auto stretch = cursor_.Peek(setup_.part_bytes - part->body.bytes, setup_.part_bytes);
   if (!stretch) return false;
   if (!Fits(stretch->local_offset, stretch->length,
             plan().local[stretch->local_allocation]->size())) {
@@ -117,7 +117,7 @@ void TcpJob::Done(const MovePart& part) {
       if (tally_.Add(piece)) ++progress_.chunks;
     }
   }
-  AttendIfEnded();
+  NotifyIfEnded();
 }
 
 void TcpJob::Lost(MovePart part, const Error& why, TimePoint in_doubt_until, bool innocent) {
@@ -138,7 +138,7 @@ void TcpJob::Lost(MovePart part, const Error& why, TimePoint in_doubt_until, boo
       again_.push_back(std::move(part));
     }
   }
-  AttendIfEnded();
+  NotifyIfEnded();
 }
 
 void TcpJob::Refused(const MovePart&, Error why) {
@@ -147,7 +147,7 @@ void TcpJob::Refused(const MovePart&, Error why) {
     --inflight_;
     FailLocked(std::move(why));
   }
-  AttendIfEnded();
+  NotifyIfEnded();
 }
 
 void TcpJob::Fail(Error why) {
@@ -155,7 +155,7 @@ void TcpJob::Fail(Error why) {
     const MutexLock lock(mutex_);
     FailLocked(std::move(why));
   }
-  AttendIfEnded();
+  NotifyIfEnded();
 }
 
 void TcpJob::FailLocked(Error why) {
@@ -170,33 +170,33 @@ void TcpJob::Stop() {
     stopped_ = true;
     again_.clear();
   }
-  AttendIfEnded();
+  NotifyIfEnded();
 }
 
 bool TcpJob::Quiet(TimePoint now) const {
   return inflight_ == 0 && !HasWorkLocked() && now >= in_doubt_until_;
 }
 
-void TcpJob::AttendIfEnded() {
+void TcpJob::NotifyIfEnded() {
   const TimePoint now = Clock::now();
   {
     const MutexLock lock(mutex_);
-    const bool failed = error_ && !attended_;
-    if (failed) attended_ = true;
+    const bool failed = error_ && !notified_;
+    if (failed) notified_ = true;
     if (!failed && !Quiet(now)) {
       if (inflight_ > 0 || HasWorkLocked()) return;
       // Only doubts are left.
-      setup_.call_at(in_doubt_until_, [self = shared_from_this()] { self->AttendIfEnded(); });
+      setup_.call_at(in_doubt_until_, [self = shared_from_this()] { self->NotifyIfEnded(); });
       return;
     }
     if (failed && inflight_ == 0 && !Quiet(now)) {
-      setup_.call_at(in_doubt_until_, [self = shared_from_this()] { self->AttendIfEnded(); });
+      setup_.call_at(in_doubt_until_, [self = shared_from_this()] { self->NotifyIfEnded(); });
     }
   }
-  setup_.attend(shared_from_this());
+  setup_.notify_driver(shared_from_this());
 }
 
-TcpJob::State TcpJob::Look() const {
+TcpJob::State TcpJob::Snapshot() const {
   const TimePoint now = Clock::now();
   const MutexLock lock(mutex_);
   return {Quiet(now), error_, progress_};

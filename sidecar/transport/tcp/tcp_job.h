@@ -37,7 +37,7 @@ struct MovePart {
 class TcpJob : public std::enable_shared_from_this<TcpJob> {
  public:
   // `local` has the bytes of each local allocation of the plan; empty for GPU memory, which uses
-  // `staging`. `attend` is called on any thread when the job has ended or failed.
+  // `staging`. `notify_driver` is called on any thread when the job has ended or failed.
   struct Setup {
     std::shared_ptr<const MovePlan> plan;
     std::vector<std::span<std::byte>> local;
@@ -45,7 +45,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
     int priority = 0;
     uint64_t token = 0;
     uint64_t part_bytes = 0;
-    std::function<void(std::shared_ptr<TcpJob>)> attend;
+    std::function<void(std::shared_ptr<TcpJob>)> notify_driver;
     std::function<void(TimePoint, std::function<void()>)> call_at;
   };
   explicit TcpJob(Setup setup);
@@ -82,7 +82,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
     std::optional<Error> error;
     Progress progress;
   };
-  State Look() const EXCLUDES(mutex_);
+  State Snapshot() const EXCLUDES(mutex_);
   std::vector<uint32_t> UnfinishedItems() const EXCLUDES(mutex_);
   TcpOperation* operation = nullptr;  // used by the driver only; null when it is destroyed
 
@@ -97,7 +97,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   void FailLocked(Error why) REQUIRES(mutex_);
   // Notifies the engine, now or when no write is in doubt. Call after each change that can end the
   // job.
-  void AttendIfEnded() EXCLUDES(mutex_);
+  void NotifyIfEnded() EXCLUDES(mutex_);
 
   const Setup setup_;
 
@@ -107,7 +107,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   std::vector<const void*> streams_ GUARDED_BY(mutex_);  // that took part
   size_t inflight_ GUARDED_BY(mutex_) = 0;
   bool stopped_ GUARDED_BY(mutex_) = false;
-  bool attended_ GUARDED_BY(mutex_) = false;
+  bool notified_ GUARDED_BY(mutex_) = false;
   TimePoint in_doubt_until_ GUARDED_BY(mutex_){};
   std::optional<Error> error_ GUARDED_BY(mutex_);
   SegmentTally tally_ GUARDED_BY(mutex_);

@@ -26,17 +26,17 @@ class TcpOperation final : public Operation {
   bool finished() const override { return state_.finished; }
   const std::optional<Error>& error() const override { return state_.error; }
   const Progress& progress() const override {
-    if (!state_.finished) state_.progress = job_->Look().progress;
+    if (!state_.finished) state_.progress = job_->Snapshot().progress;
     return state_.progress;
   }
   std::vector<uint32_t> UnfinishedItems() const override { return job_->UnfinishedItems(); }
 
-  // Returns true when the engine has to attend to it.
+  // Returns true when the engine has to handle it.
   bool Update() {
     const bool finished = state_.finished;
     const bool failed = state_.error.has_value();
     if (finished) return false;
-    state_ = job_->Look();
+    state_ = job_->Snapshot();
     return state_.finished || state_.error.has_value() != failed;
   }
 

@@ -45,7 +45,7 @@ struct TcpOptions {
 
 struct TcpServerOptions {
   size_t connections_max = 1024;
-  size_t strangers_max = 64;  // connections without a ticket yet
+  size_t unauthenticated_max = 64;  // connections without a ticket yet
   milliseconds hello_timeout{2'000};
   size_t streams_per_session_max = 32;
   size_t tickets_per_session_max = 64;  // issued, not used yet

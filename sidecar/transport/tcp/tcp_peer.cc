@@ -36,7 +36,7 @@ Status TcpPeer::Reached() const {
 }
 
 Status TcpPeer::CheckOnce(TimePoint deadline, const net::Cancelled& cancelled) {
-  ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, AskForOffer(1, deadline));
+  ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, RequestOffer(1, deadline));
   RETURN_IF_ERROR(OpenChannel(offer, offer.tickets.front(), core_.security, deadline, cancelled));
   return {};
 }
@@ -215,7 +215,7 @@ void TcpPeer::Open() {
 Status TcpPeer::OpenStreams(size_t count) {
   const TimePoint deadline = Clock::now() + core_.options.connect_timeout;
   for (int offers = 1;; ++offers) {
-    ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, AskForOffer(count, deadline));
+    ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, RequestOffer(count, deadline));
     Status opened = OpenOffered(offer, &count, deadline);
     // What the peer offered may be out of date when it is used: its certificate was replaced.
     const bool outdated = !opened && opened.error().code == ErrorCode::kUnauthenticated;
@@ -224,7 +224,7 @@ Status TcpPeer::OpenStreams(size_t count) {
   }
 }
 
-Result<TcpStreamOpener::Offer> TcpPeer::AskForOffer(size_t count, TimePoint deadline) {
+Result<TcpStreamOpener::Offer> TcpPeer::RequestOffer(size_t count, TimePoint deadline) {
   ASSIGN_OR_RETURN(TcpStreamOpener::Offer offer, opener_->Open(count, deadline));
   if (offer.tickets.empty() || offer.host.empty()) {
     return Fail(ErrorCode::kPeerUnavailable, "it gave no address or no ticket for a connection");

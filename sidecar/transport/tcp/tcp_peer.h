@@ -95,7 +95,7 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   void OpenIfWanted(TimePoint now) REQUIRES(mutex_);
   void Open() EXCLUDES(mutex_);  // on a helper thread
   Status OpenStreams(size_t count);
-  Result<TcpStreamOpener::Offer> AskForOffer(size_t count, TimePoint deadline);
+  Result<TcpStreamOpener::Offer> RequestOffer(size_t count, TimePoint deadline);
   // Decrements `count` for each stream that it opened.
   Status OpenOffered(const TcpStreamOpener::Offer& offer, size_t* count, TimePoint deadline);
   void Attach(const std::shared_ptr<InitiatorStream>& stream) EXCLUDES(mutex_);

@@ -64,7 +64,7 @@ class TcpServer::Listener final : public IoHandler {
     }
     IoLoop& loop = loops_.Next();
     auto stream = std::make_shared<TargetStream>(hub_, loop, std::move(channel), accepted.address);
-    if (hub_->AddStranger(stream)) loop.Post([stream] { stream->Start(); });
+    if (hub_->AddUnauthenticated(stream)) loop.Post([stream] { stream->Start(); });
   }
 
   const UniqueFd socket_;

@@ -34,7 +34,7 @@ class TcpServer {
 
   uint16_t port() const { return port_; }
   // Tickets for the initiators of sessions; the peer API issues them.
-  TcpTicketBook& tickets() { return hub_->tickets; }
+  StreamTickets& tickets() { return hub_->tickets; }
   // Voids the session's tickets and closes its connections. Returns true when no byte of theirs can
   // move any more, false at the deadline.
   bool EndSession(const std::string& session, TimePoint deadline) {
@@ -42,7 +42,7 @@ class TcpServer {
   }
   const TargetHub::Totals& totals() const { return hub_->totals; }
   size_t connections() const { return hub_->connections(); }  // with a valid ticket
-  size_t strangers() const { return hub_->strangers(); }
+  size_t unauthenticated() const { return hub_->unauthenticated(); }
 
  private:
   class Listener;

@@ -115,7 +115,7 @@ std::unique_ptr<Operation> TcpTransport::Start(std::shared_ptr<const MovePlan> p
   setup.plan = std::move(plan);
   setup.priority = priority;
   setup.token = token;
-  setup.attend = [inbox = inbox_](std::shared_ptr<TcpJob> job) {
+  setup.notify_driver = [inbox = inbox_](std::shared_ptr<TcpJob> job) {
     const MutexLock lock(inbox->mutex);
     if (inbox->wake == nullptr) return;  // a job in an inbox that nobody empties keeps both
     inbox->jobs.push_back(std::move(job));
@@ -138,18 +138,19 @@ std::unique_ptr<Operation> TcpTransport::Start(std::shared_ptr<const MovePlan> p
   return operation;
 }
 
-bool TcpTransport::Poll(std::vector<uint64_t>* attention) {
+PollOutcome TcpTransport::Poll(std::vector<uint64_t>* ready_tokens) {
   const bool copied = core_.staging != nullptr && core_.staging->copier.Poll();
   {
     const MutexLock lock(inbox_->mutex);
-    attended_.swap(inbox_->jobs);
+    updated_.swap(inbox_->jobs);
   }
-  const bool any = !attended_.empty();
-  for (const auto& job : attended_) {
-    if (job->operation != nullptr && job->operation->Update()) attention->push_back(job->token());
+  const bool any = !updated_.empty();
+  for (const auto& job : updated_) {
+    if (job->operation != nullptr && job->operation->Update())
+      ready_tokens->push_back(job->token());
   }
-  attended_.clear();
-  return any || copied;
+  updated_.clear();
+  return {.progressed = any || copied};
 }
 
 }  // namespace gantry::transport

@@ -1,7 +1,7 @@
 // Memory to memory over TCP, several connections per peer; GPU memory goes through staging. The
 // peer's TcpServer resolves buffers by name at each request, so plans address buffers. I/O threads
-// move the bytes, not copy workers. The driver alone calls Start, Poll and Unattended; all other
-// calls are thread-safe.
+// move the bytes, not copy workers, and wake the engine when there is work. The driver alone calls
+// Start and Poll; all other calls are thread-safe.
 #pragma once
 
 #include <functional>
@@ -34,16 +34,19 @@ class TcpTransport final : public Transport {
 
   metrics::TcpConnections Totals() const;  // thread-safe
 
-  wire::Path path() const override { return wire::Path::kTcp; }
+  TransportTraits traits() const override {
+    return {.path = wire::Path::kTcp, .addresses_buffers = true};
+  }
   Status Probe() override { return {}; }
-  bool AddressesBuffers() const override { return true; }
+  Status CanCarry(const LocalSide& /*local*/,
+                  const std::vector<RemoteAllocation>& /*remote*/) const override {
+    return {};
+  }
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
-  bool Poll(std::vector<uint64_t>* attention) override;
-  // I/O threads wake the engine when there is work.
-  nanoseconds Unattended() const override { return std::chrono::hours(1); }
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override;
 
  private:
   // Jobs that need the driver. Shared with the jobs, which may outlive the transport.
@@ -63,7 +66,7 @@ class TcpTransport final : public Transport {
   const Result<StagingHalf*> staging_;
   const TcpCore core_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
-  std::vector<std::shared_ptr<TcpJob>> attended_;  // scratch of Poll
+  std::vector<std::shared_ptr<TcpJob>> updated_;  // scratch of Poll
 
   Mutex peers_mutex_;
   std::vector<std::weak_ptr<TcpPeer>> peers_ GUARDED_BY(peers_mutex_);

@@ -1,16 +1,12 @@
-// The copy workers as transports see them: post copies to a worker's ring, take completions. Any
-// thread may call WakeWaiter, Replace, Rouse, worker_count, gpu_of and GpuPlace. The driver alone
-// calls the rest: the engine's thread, or the thread that takes over while the engine's sleeps.
+// The rings of the copy workers as their scheduler sees them: posts copies, takes completions. Used
+// by the driver: the engine's thread, or the thread that takes over while the engine's sleeps.
 // Implemented by WorkerPool and by a fake.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
-#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/mutex.h"
 #include "sidecar/memory/memory_mapper.h"
 
 namespace gantry::worker {
@@ -63,16 +59,8 @@ inline Error NoGpuWorkers() {
 class CopyPool {
  public:
   virtual ~CopyPool() = default;
-  virtual int worker_count() const = 0;
   // False while the worker is being replaced.
   virtual bool usable(int worker) const = 0;
-  // Index of the GPU that the worker's context is on, among the pool's GPUs; -1: none. Only workers
-  // with a GPU take jobs with GPU memory.
-  virtual int gpu_of(int worker) const = 0;
-  // Whether the worker's kernels may access this GPU's memory; copy engines always can.
-  virtual bool reaches(int worker, int gpu) const = 0;
-  // Index of the GPU with this UUID; -1: the pool does not see it. Thread-safe.
-  virtual int GpuPlace(std::string_view uuid) const = 0;
   // Segment slots of the worker's ring that are free now.
   virtual size_t free_slots(int worker) const = 0;
   // BlockPlaces slots of the worker's ring that are free now.
@@ -82,25 +70,6 @@ class CopyPool {
   virtual bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) = 0;
   // Takes up to completions.size() completions and sets every member of each.
   virtual size_t Poll(std::span<Completion> completions) = 0;
-  // Blocks until a completion may be there, WakeWaiter() is called, or the deadline passes. The
-  // caller holds `driver`; it is released while the thread sleeps.
-  virtual void Wait(TimePoint deadline, Mutex* driver) = 0;
-  // Like Wait, but completions do not end it. Waking up for each job would take processor time from
-  // busy workers.
-  virtual void Nap(TimePoint deadline, Mutex* driver) = 0;
-  virtual void WakeWaiter() = 0;  // thread-safe
-  // Another thread drives between TakeOver and HandBack. The sleeping thread is not woken
-  // meanwhile, so that it does not compete for a processor. HandBack wakes it if `wake`, or if
-  // something has arrived since the last LookAfresh.
-  virtual void TakeOver() = 0;
-  virtual void HandBack(bool wake) = 0;
-  // Clears pending wake-up requests: the driver examines everything after this call.
-  virtual void LookAfresh() = 0;
-  // Kills a worker that does not respond. Its jobs complete with kWorkerLost when it is reaped, and
-  // a new worker replaces it. Thread-safe.
-  virtual void Replace(int worker) = 0;
-  // Hint: wakes this worker if it sleeps, before much work is posted. Thread-safe.
-  virtual void Rouse(int worker) = 0;
 };
 
 }  // namespace gantry::worker

@@ -78,8 +78,8 @@ struct RingLayout {
 // Shared by all workers of a pool: the engine's thread sleeps on it. `sequence` counts wake-ups.
 struct Doorbell {
   RingWord sequence;
-  RingWord roused;  // changes when GPU jobs are expected and a worker sleeps
-  RingWord last;    // 1 + index of the last worker that copied on a GPU; 0: none
+  RingWord wake_hints;  // changes when GPU jobs are expected and a worker sleeps
+  RingWord last;        // 1 + index of the last worker that copied on a GPU; 0: none
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);

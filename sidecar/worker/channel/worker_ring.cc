@@ -1,7 +1,5 @@
 #include "sidecar/worker/channel/worker_ring.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <climits>
 #include <cstddef>
@@ -47,7 +45,8 @@ constexpr uint32_t kTailStep = 32;
 static_assert(sizeof(PlaceEntry) == sizeof(BlockPlaces) &&
               offsetof(PlaceEntry, source) == offsetof(BlockPlaces, source) &&
               offsetof(PlaceEntry, destination) == offsetof(BlockPlaces, destination));
-constexpr milliseconds kPromised{1};
+// After WakeWorker: jobs are being planned, which takes less than a sleep and a wake-up.
+constexpr BoundedSpin kPromised{milliseconds(1)};
 
 void Prefetch(const SubmissionEntry& entry) {
   const auto* bytes = reinterpret_cast<const char*>(&entry);
@@ -242,7 +241,7 @@ bool WorkerRingEnd::HasSegment() const {
   return ring_->submission_head.value.load(std::memory_order_seq_cst) != submission_tail_;
 }
 
-void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
+void WorkerRingEnd::WaitForSegment(const BoundedSpin& spin, const std::atomic<bool>& stop,
                                    const Meanwhile& meanwhile) {
   const auto ready = [&] { return HasSegment() || stop.load(std::memory_order_seq_cst); };
   const auto look = [&] {
@@ -250,26 +249,15 @@ void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& 
     if (meanwhile.spins) meanwhile.spins();
     return false;
   };
-  if (spin->Until(look)) return;
+  if (spin.Until(look)) return;
   std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
   sleeps.store(1, std::memory_order_seq_cst);
-  if (!ready()) {
-    const TimePoint start = Clock::now();
-    FutexWait(sleeps, 1, TimePoint::max());
-    spin->Slept(Clock::now() - start);
-  }
+  if (!ready()) FutexWait(sleeps, 1, TimePoint::max());
   sleeps.store(0, std::memory_order_relaxed);
-  const uint32_t roused = doorbell_->roused.value.load();
-  if (std::exchange(roused_, roused) == roused || ready()) return;
-  if (meanwhile.roused) meanwhile.roused();
-  AwaitPromised(ready);
-}
-
-// Somebody plans jobs, which takes less than a sleep and a wake-up.
-template <typename Ready>
-void WorkerRingEnd::AwaitPromised(const Ready& ready) {
-  const TimePoint until = Clock::now() + kPromised;
-  while (!ready() && Clock::now() < until) ::sched_yield();
+  const uint32_t wake_hints = doorbell_->wake_hints.value.load();
+  if (std::exchange(wake_hints_, wake_hints) == wake_hints || ready()) return;
+  if (meanwhile.on_wake_hint) meanwhile.on_wake_hint();
+  kPromised.Until(ready);
 }
 
 void WorkerRingEnd::WakeWorker() {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/base/adaptive_spin.h"
+#include "lib/base/bounded_spin.h"
 #include "sidecar/worker/channel/copy_pool.h"
 #include "sidecar/worker/channel/futex_wait.h"
 #include "sidecar/worker/channel/ring_layout.h"
@@ -38,7 +38,7 @@ class PoolRingEnd {
 
   // The worker's next completion rings the doorbell, once. Check HasCompletion() after this call,
   // then sleep.
-  void AskForWake() { ring_->pool_waits.value.store(1, std::memory_order_seq_cst); }
+  void RequestWake() { ring_->pool_waits.value.store(1, std::memory_order_seq_cst); }
   void CancelWake() { ring_->pool_waits.value.store(0, std::memory_order_relaxed); }
 
  private:
@@ -78,18 +78,16 @@ class WorkerRingEnd {
   }
   // Callbacks while there is no segment; each returns soon.
   struct Meanwhile {
-    std::function<void()> spins;   // between two checks
-    std::function<void()> roused;  // once, after a sleep that Rouse ended
+    std::function<void()> spins;         // between two checks
+    std::function<void()> on_wake_hint;  // once, after a sleep that WakeWorker ended
   };
   // Returns when there may be a segment or `stop` is set. After setting `stop`, call WakeWorker().
-  void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
+  void WaitForSegment(const BoundedSpin& spin, const std::atomic<bool>& stop,
                       const Meanwhile& meanwhile = {});
   void WakeWorker();  // thread-safe
 
  private:
   bool TakePlaces(uint32_t count);
-  template <typename Ready>
-  void AwaitPromised(const Ready& ready);
 
   RingLayout* const ring_;
   Doorbell* const doorbell_;
@@ -99,7 +97,7 @@ class WorkerRingEnd {
   uint32_t place_tail_ = kFirstIndex;
   std::vector<BlockPlaces> places_;  // begins with the places of the last segment
   uint32_t completion_head_ = kFirstIndex;
-  uint32_t roused_ = 0;               // as last read
+  uint32_t wake_hints_ = 0;           // as last read
   std::optional<uint64_t> open_job_;  // the tag of the unfinished job
 };
 

@@ -15,7 +15,7 @@ Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& 
   const MutexLock lock(mutex_);
   Participants workers = UsableWorkers(source.kind);
   ASSIGN_OR_RETURN(const memory::MappingId id, TakeId());
-  const Status status = Ask(&workers, MapRequest(id, source), source.fd->get(), in_turn);
+  const Status status = ExchangeWith(&workers, MapRequest(id, source), source.fd->get(), in_turn);
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (!source.pinned) workers.slots[i]->CountMap(workers.replies[i].status.has_value());
   }
@@ -46,7 +46,7 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
   WorkerRequest request;
   request.kind = RequestKind::kUnmap;
   request.mapping = id;
-  Status status = Ask(&workers, request, /*fd=*/-1);
+  Status status = ExchangeWith(&workers, request, /*fd=*/-1);
   const bool counts = !mappings_[id.slot].source.pinned;
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (workers.replies[i].status && counts) --workers.slots[i]->mapped;
@@ -88,7 +88,7 @@ Result<std::optional<memory::ProbeMismatch>> MappingDirectory::CompareSome(
   WorkerRequest request;
   request.kind = RequestKind::kCompare;
   request.size = probes.size();
-  RETURN_IF_ERROR(Ask(&workers, request, list.fd().get()));
+  RETURN_IF_ERROR(ExchangeWith(&workers, request, list.fd().get()));
   bool compared = false;
   for (size_t i = 0; i < workers.replies.size(); ++i) {
     const WorkerReply& reply = workers.replies[i];
@@ -212,7 +212,8 @@ Status MappingDirectory::PinInOne(WorkerSlot& slot, WorkerProcess& process, uint
               mapped.error().hint);
 }
 
-Result<bool> MappingDirectory::OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) {
+Result<bool> MappingDirectory::OpenGpu(WorkerSlot& slot, WorkerProcess& process,
+                                       GpuRegistry& gpu_registry) {
   const MutexLock lock(mutex_);
   if (slot.state.load() != WorkerState::kUsable || slot.gpu >= 0) return true;
   WorkerRequest request;
@@ -232,7 +233,7 @@ Result<bool> MappingDirectory::OpenGpu(WorkerSlot& slot, WorkerProcess& process,
     return Fail(mapped.error());
   }
   // Still under the lock: the next Map already counts on its GPU.
-  slot.SetGpu(homes.Take(slot.index, GreetingOf({}, reply.said)), {});
+  slot.SetGpu(gpu_registry.Take(slot.index, GreetingOf({}, reply.said)), {});
   return true;
 }
 
@@ -271,8 +272,8 @@ MappingDirectory::Participants MappingDirectory::UsableWorkers(wire::MemoryKind 
   return workers;
 }
 
-Status MappingDirectory::Ask(Participants* participants, WorkerRequest request, int fd,
-                             bool in_turn) {
+Status MappingDirectory::ExchangeWith(Participants* participants, WorkerRequest request, int fd,
+                                      bool in_turn) {
   request.number = ++last_request_;
   (in_turn ? ExchangeInTurn : Exchange)(participants->replies, request, fd, patience_);
   Status first;
@@ -313,7 +314,7 @@ void MappingDirectory::RollBack(const Participants& participants, memory::Mappin
   WorkerRequest request;
   request.kind = RequestKind::kUnmap;
   request.mapping = id;
-  const Status status = Ask(&mapped, request, /*fd=*/-1);
+  const Status status = ExchangeWith(&mapped, request, /*fd=*/-1);
   if (status) return;
   log::Error("rolling back a mapping failed", {{"slot", id.slot}, {"error", status.error()}});
   for (size_t i = 0; i < mapped.replies.size(); ++i) {

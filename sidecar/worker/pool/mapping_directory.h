@@ -14,7 +14,7 @@
 
 #include "lib/base/mutex.h"
 #include "sidecar/memory/memory_mapper.h"
-#include "sidecar/worker/pool/gpu_homes.h"
+#include "sidecar/worker/pool/gpu_registry.h"
 #include "sidecar/worker/pool/worker_slot.h"
 
 namespace gantry::worker {
@@ -42,7 +42,8 @@ class MappingDirectory {
   // while the attempt runs, so call again. A worker that gets its GPU first maps all GPU memory,
   // and the sidecar's own memory is pinned for it. kWorkerLost: it was lost or has an owner's PID,
   // and was ended. Any other error is why it still has no GPU.
-  Result<bool> OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) EXCLUDES(mutex_);
+  Result<bool> OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuRegistry& gpu_registry)
+      EXCLUDES(mutex_);
 
   // Maps everything in a new worker and makes it usable. A mapping that the worker refuses fails
   // the start, unless `tolerant`: then it is left out and logged. Any GPU job may go to any worker
@@ -67,8 +68,8 @@ class MappingDirectory {
   // For GPU memory only workers with a GPU.
   Participants UsableWorkers(wire::MemoryKind kind) const REQUIRES(mutex_);
   // Ends the workers that were lost during the exchange. Returns the first error of the others.
-  Status Ask(Participants* participants, WorkerRequest request, int fd, bool in_turn = false)
-      REQUIRES(mutex_);
+  Status ExchangeWith(Participants* participants, WorkerRequest request, int fd,
+                      bool in_turn = false) REQUIRES(mutex_);
   // Returns how many of the first probes concern the same kind of memory.
   size_t OfOneKind(std::span<const memory::MemoryProbe> probes) const EXCLUDES(mutex_);
   wire::MemoryKind KindOf(memory::MappingId id) const REQUIRES(mutex_);

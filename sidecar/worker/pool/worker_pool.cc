@@ -39,14 +39,13 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(WorkerPoolOptions options
 WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
                        std::vector<std::unique_ptr<WorkerSlot>> slots)
     : options_(std::move(options)),
+      spin_(options_.spin),
       doorbell_block_(std::move(doorbell)),
       doorbell_(static_cast<Doorbell*>(doorbell_block_.data())),
       slots_(std::move(slots)),
-      spin_(options_.spin),
-      bulk_spin_(options_.spin / 5),
       mappings_(slots_, {options_.map_timeout_ms, options_.map_lag_ms}),
       // A worker that died may have taken a wake-up with it, so this one is unconditional.
-      supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, &homes_, [this] {
+      supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, &gpu_registry_, [this] {
         wake_requested_ = true;
         RingDoorbell(doorbell_);
       }) {}
@@ -155,20 +154,13 @@ size_t WorkerPool::JobsInFlight() const {
 
 void WorkerPool::Wait(TimePoint deadline, Mutex* driver) {
   const auto ready = [this] { return SomethingToPoll(); };
-  const size_t in_flight = JobsInFlight();
-  // With much under way the processor is better left to the workers; with nothing under way,
-  // whoever brings something drives it.
-  AdaptiveSpin& spin = in_flight > 2 * slots_.size() ? bulk_spin_ : spin_;
-  if (in_flight == 0 || !spin.Until(ready, deadline)) {
+  // With nothing under way the thread that brings something drives it.
+  if (JobsInFlight() == 0 || !spin_.Until(ready, deadline)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
     sleeper_ = Sleeper::kWaits;
-    AskForWakeUps();
+    RequestWakeUps();
     waiter_sleeps_ = true;
-    if (!ready()) {
-      const TimePoint start = Clock::now();
-      Sleep(sequence, deadline, driver);
-      if (ready()) spin_.Slept(Clock::now() - start);  // one that its deadline ends says nothing
-    }
+    if (!ready()) Sleep(sequence, deadline, driver);
     waiter_sleeps_ = false;
     CancelWakeUps();
     sleeper_ = Sleeper::kNone;
@@ -176,9 +168,9 @@ void WorkerPool::Wait(TimePoint deadline, Mutex* driver) {
   wake_requested_ = false;
 }
 
-void WorkerPool::Nap(TimePoint deadline, Mutex* driver) {
+void WorkerPool::WaitIgnoringCompletions(TimePoint deadline, Mutex* driver) {
   const uint32_t sequence = doorbell_->sequence.value.load();
-  sleeper_ = Sleeper::kNaps;
+  sleeper_ = Sleeper::kIgnoresCompletions;
   waiter_sleeps_ = true;
   if (!wake_requested_.load()) Sleep(sequence, deadline, driver);
   waiter_sleeps_ = false;
@@ -199,21 +191,21 @@ void WorkerPool::WakeWaiter() {
   if (waiter_sleeps_.load()) RingDoorbell(doorbell_);
 }
 
-void WorkerPool::TakeOver() {
+void WorkerPool::BeginDriving() {
   waiter_sleeps_ = false;
   if (sleeper_ == Sleeper::kWaits) CancelWakeUps();
 }
 
-void WorkerPool::HandBack(bool wake) {
+void WorkerPool::EndDriving(bool wake) {
   if (sleeper_ == Sleeper::kNone) return;  // it is awake, and comes next
-  if (sleeper_ == Sleeper::kWaits) AskForWakeUps();
+  if (sleeper_ == Sleeper::kWaits) RequestWakeUps();
   waiter_sleeps_ = true;
   const bool something = sleeper_ == Sleeper::kWaits ? SomethingToPoll() : wake_requested_.load();
   if (wake || something) RingDoorbell(doorbell_);
 }
 
-void WorkerPool::AskForWakeUps() {
-  for (const auto& slot : slots_) slot->ring.AskForWake();
+void WorkerPool::RequestWakeUps() {
+  for (const auto& slot : slots_) slot->ring.RequestWake();
 }
 
 void WorkerPool::CancelWakeUps() {
@@ -227,13 +219,13 @@ Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source
     const bool any = std::any_of(slots_.begin(), slots_.end(),
                                  [](const auto& slot) { return slot->gpu.load() >= 0; });
     if (!any) {
-      const Status gpus = homes_.HasGpus();
+      const Status gpus = gpu_registry_.HasGpus();
       return gpus ? Fail(NoGpuWorkers())
                   : Fail(ErrorCode::kPathUnavailable, gpus.error().message, gpus.error().hint);
     }
   }
   const bool on_gpu = source.kind == wire::MemoryKind::kGpu;
-  const gpu::SharingRules rules = homes_.sharing();
+  const gpu::SharingRules rules = gpu_registry_.sharing();
   // It might wait for ever, or find another process of the same number.
   if (source.of_peer && memory::IsByHandle(source) && rules.handles_stay_in_pod) {
     return Fail(ErrorCode::kPathUnavailable,
@@ -278,18 +270,18 @@ Status WorkerPool::LeavePid(int64_t pid) {
 
 bool WorkerPool::reaches(int worker, int gpu) const {
   const uint64_t reached = slots_[static_cast<size_t>(worker)]->gpu_reached.load();
-  return gpu >= 0 && gpu < GpuHome::kPlaces && (reached >> gpu & 1) != 0;
+  return gpu >= 0 && gpu < WorkerGpu::kPlaces && (reached >> gpu & 1) != 0;
 }
 
-int WorkerPool::GpuPlace(std::string_view uuid) const { return homes_.PlaceOf(uuid); }
+int WorkerPool::GpuPlace(std::string_view uuid) const { return gpu_registry_.PlaceOf(uuid); }
 
-void WorkerPool::Rouse(int worker) {
+void WorkerPool::WakeWorker(int worker) {
   const WorkerSlot& slot = *slots_.at(static_cast<size_t>(worker));
   // A hint: the ring may be made anew meanwhile, and who is about to sleep does so.
   std::atomic<uint32_t>& sleeps =
       static_cast<RingLayout*>(slot.ring_block.data())->worker_sleeps.value;
   if (sleeps.load() == 0) return;
-  ++doorbell_->roused.value;
+  ++doorbell_->wake_hints.value;
   FutexWake(sleeps, 1);
 }
 
@@ -313,7 +305,7 @@ std::vector<WorkerStatus> WorkerPool::workers() const {
     status.state = slot->state.load();
     status.restarts = slot->restarts.load();
     const int gpu = slot->gpu.load();
-    const auto gpus = homes_.gpus();  // after its place, which is among them then
+    const auto gpus = gpu_registry_.gpus();  // after its place, which is among them then
     const bool usable = status.state == WorkerState::kUsable;
     if (usable && gpu >= 0) status.gpu = (*gpus)[static_cast<size_t>(gpu)];
     for (size_t i = 0; usable && gpu >= 0 && i < gpus->size(); ++i) {

@@ -1,7 +1,7 @@
 // The pool of copy workers: a fixed number of processes. Each has its own ring and its own mappings
 // of every allocation. When a worker dies or hangs, it is reaped and its jobs complete with
-// kWorkerLost. Its successor takes jobs once it has mapped everything. The driver calls what
-// CopyPool reserves for it; the rest is thread-safe.
+// kWorkerLost. Its successor takes jobs once it has mapped everything. The driver calls CopyPool,
+// and what DriverSleep reserves for it; the rest is thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,15 +10,21 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/bounded_spin.h"
 #include "sidecar/worker/channel/copy_pool.h"
-#include "sidecar/worker/pool/gpu_homes.h"
+#include "sidecar/worker/channel/copy_workers.h"
+#include "sidecar/worker/channel/driver_sleep.h"
+#include "sidecar/worker/pool/gpu_registry.h"
 #include "sidecar/worker/pool/mapping_directory.h"
 #include "sidecar/worker/pool/worker_slot.h"
 #include "sidecar/worker/pool/worker_supervisor.h"
 
 namespace gantry::worker {
 
-class WorkerPool final : public CopyPool, public memory::MemoryMapper {
+class WorkerPool final : public CopyPool,
+                         public CopyWorkers,
+                         public DriverSleep,
+                         public memory::MemoryMapper {
  public:
   // Returns when every worker has reported that it is ready, or with the reason why one is not.
   static Result<std::unique_ptr<WorkerPool>> Create(WorkerPoolOptions options);
@@ -37,13 +43,13 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
   void Wait(TimePoint deadline, Mutex* driver) override;
-  void Nap(TimePoint deadline, Mutex* driver) override;
+  void WaitIgnoringCompletions(TimePoint deadline, Mutex* driver) override;
   void WakeWaiter() override;
-  void TakeOver() override;
-  void HandBack(bool wake) override;
-  void LookAfresh() override { wake_requested_ = false; }
+  void BeginDriving() override;
+  void EndDriving(bool wake) override;
+  void ClearWakeRequests() override { wake_requested_ = false; }
   void Replace(int worker) override;
-  void Rouse(int worker) override;
+  void WakeWorker(int worker) override;
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
   Status Unmap(memory::MappingId mapping) override;
@@ -56,10 +62,10 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   // Counts the workers that were replaced because the owner of GPU memory has the same PID.
   uint64_t pid_conflicts() const { return pid_conflicts_.load() + mappings_.pid_conflicts(); }
   // Returns the UUIDs of the GPUs that the workers can use, or why there are none.
-  Result<std::vector<std::string>> gpus() const { return homes_.gpus(); }
-  Status HasGpus() const { return homes_.HasGpus(); }
+  Result<std::vector<std::string>> gpus() const { return gpu_registry_.gpus(); }
+  Status HasGpus() const { return gpu_registry_.HasGpus(); }
   // `gpu` is one of these UUIDs; empty when the address is unknown.
-  std::string PciAddressOf(std::string_view gpu) const { return homes_.PciAddressOf(gpu); }
+  std::string PciAddressOf(std::string_view gpu) const { return gpu_registry_.PciAddressOf(gpu); }
   // True when a worker could not get its GPU and tries again.
   bool asks_for_gpu() const;
 
@@ -75,10 +81,11 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   bool SomethingToPoll() const;
   size_t JobsInFlight() const;
   void Sleep(uint32_t sequence, TimePoint deadline, Mutex* driver);
-  void AskForWakeUps();
+  void RequestWakeUps();
   void CancelWakeUps();
 
   const WorkerPoolOptions options_;
+  const BoundedSpin spin_;
   const SharedBlock doorbell_block_;
   Doorbell* const doorbell_;
   const std::vector<std::unique_ptr<WorkerSlot>> slots_;
@@ -86,12 +93,10 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   std::atomic<bool> waiter_sleeps_ = false;
   std::atomic<uint64_t> pid_conflicts_ = 0;
   // Used by the driver alone, down to first_to_poll_.
-  enum class Sleeper { kNone, kNaps, kWaits } sleeper_ = Sleeper::kNone;
-  AdaptiveSpin spin_;
-  AdaptiveSpin bulk_spin_;
+  enum class Sleeper { kNone, kIgnoresCompletions, kWaits } sleeper_ = Sleeper::kNone;
   size_t first_to_poll_ = 0;  // rotates, so that no worker starves
 
-  GpuHomes homes_;
+  GpuRegistry gpu_registry_;
   MappingDirectory mappings_;
   WorkerSupervisor supervisor_;  // last: its threads use everything above
 };

@@ -30,11 +30,11 @@ void WorkerSlot::SetProcess(std::shared_ptr<WorkerProcess> process) {
   state = WorkerState::kStarting;
 }
 
-void WorkerSlot::SetGpu(const GpuHome& home, const Status& why_none) {
+void WorkerSlot::SetGpu(const WorkerGpu& worker_gpu, const Status& why_none) {
   const MutexLock lock(mutex);
-  gpu_reached = home.reached;
-  gpu = home.place;
-  gpu_memory = home.memory;
+  gpu_reached = worker_gpu.reached;
+  gpu = worker_gpu.place;
+  gpu_memory = worker_gpu.memory;
   asks_for_gpu = false;
   no_gpu_because = why_none ? "" : why_none.error().message;
 }

@@ -66,7 +66,7 @@ struct WorkerStatus {
 };
 
 // A worker's GPU, as an index among the pool's GPUs.
-struct GpuHome {
+struct WorkerGpu {
   static constexpr int kPlaces = 64;  // further ones count as not reached
   int place = -1;                     // index; -1: none
   uint64_t reached = 0;               // bit mask of GPUs whose memory its kernels may access
@@ -85,7 +85,7 @@ struct WorkerSlot {
   void SetProcess(std::shared_ptr<WorkerProcess> process) EXCLUDES(mutex);
   void CountMap(bool succeeded) { ++(succeeded ? maps_succeeded : maps_failed); }
   // Records the worker's GPU, or why it has none.
-  void SetGpu(const GpuHome& home, const Status& why_none) EXCLUDES(mutex);
+  void SetGpu(const WorkerGpu& worker_gpu, const Status& why_none) EXCLUDES(mutex);
   // Returns false when the process has died meanwhile.
   bool BecomeUsable(const WorkerProcess& process) EXCLUDES(mutex);
   // Stops a usable worker from taking work and kills it. In any other state does nothing and
@@ -101,7 +101,7 @@ struct WorkerSlot {
   // Index of its GPU in the pool; -1: none. Set before the worker becomes usable. During a restart
   // it is the predecessor's.
   std::atomic<int> gpu = -1;
-  std::atomic<uint64_t> gpu_reached = 0;  // see GpuHome::reached
+  std::atomic<uint64_t> gpu_reached = 0;  // see WorkerGpu::reached
   std::atomic<bool> asks_for_gpu = false;
   // Processes that exited or hung before their greeting, since the GPU driver last responded.
   std::atomic<int> lost_before_greeting = 0;

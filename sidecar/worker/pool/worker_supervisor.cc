@@ -42,12 +42,12 @@ void Drain(const UniqueFd& event) {
 WorkerSupervisor::WorkerSupervisor(const WorkerPoolOptions& options,
                                    const std::vector<std::unique_ptr<WorkerSlot>>& slots,
                                    const UniqueFd& doorbell, MappingDirectory* mappings,
-                                   GpuHomes* homes, std::function<void()> changed)
+                                   GpuRegistry* gpu_registry, std::function<void()> changed)
     : options_(options),
       slots_(slots),
       doorbell_(doorbell),
       mappings_(*mappings),
-      homes_(*homes),
+      gpu_registry_(*gpu_registry),
       changed_(std::move(changed)),
       care_(slots.size()),
       refused_(slots.size()),
@@ -204,7 +204,7 @@ void WorkerSupervisor::CompleteStarts() {
   std::vector<Starting> awaited;
   while (!stop_.load()) {
     AwaitGreetings(&awaited);
-    AskForGpus();
+    RetryGpus();
     const MutexLock lock(mutex_);
     std::move(starting_.begin(), starting_.end(), std::back_inserter(awaited));
     starting_.clear();
@@ -213,7 +213,7 @@ void WorkerSupervisor::CompleteStarts() {
 
 void WorkerSupervisor::AwaitGreetings(std::vector<Starting>* awaited) {
   std::vector<pollfd> watched = {{starts_.get(), POLLIN, 0}};
-  TimePoint until = NextAsking();
+  TimePoint until = NextGpuRetry();
   for (const Starting& start : *awaited) {
     watched.push_back({start.process->control(), POLLIN, 0});
     until = std::min(until, start.deadline);
@@ -247,24 +247,24 @@ Status WorkerSupervisor::SetUp(const Starting& start, const Result<Greeting>& gr
   WorkerSlot& slot = *start.slot;
   const Greeting& greeting = *greeted;
   if (!start.without_driver) slot.lost_before_greeting = 0;
-  const GpuHome home = homes_.Take(slot.index, greeting);
+  const WorkerGpu worker_gpu = gpu_registry_.Take(slot.index, greeting);
   // That there is none to be had is no news; that a GPU refuses its context is. It may have room
   // again in a moment, for the successor of a worker that had one.
   const bool refuses =
       !greeting.status && greeting.status.error().code != ErrorCode::kPathUnavailable;
   if (refuses && !start.without_driver && slot.gpu >= 0 && !tolerant) return greeting.status;
-  slot.SetGpu(home, greeting.status);
+  slot.SetGpu(worker_gpu, greeting.status);
   refused_[static_cast<size_t>(slot.index)] = {};
-  if (asking_ == slot.index) asking_ = -1;
+  if (retrying_ == slot.index) retrying_ = -1;
   slot.asks_for_gpu = refuses;  // also to whoever sees it usable at once
   Status has_gpu;
   RETURN_IF_ERROR(mappings_.Restore(slot, *start.process, tolerant, &has_gpu));
-  if (refuses) AskAgainLater(slot, greeting.status.error(), start.without_driver);
-  if (!has_gpu) AskAgainLater(slot, has_gpu.error());
+  if (refuses) RetryGpuLater(slot, greeting.status.error(), start.without_driver);
+  if (!has_gpu) RetryGpuLater(slot, has_gpu.error());
   return {};
 }
 
-void WorkerSupervisor::AskAgainLater(WorkerSlot& slot, const Error& why, bool distrusts_driver) {
+void WorkerSupervisor::RetryGpuLater(WorkerSlot& slot, const Error& why, bool distrusts_driver) {
   Refused& refused = refused_[static_cast<size_t>(slot.index)];
   if (distrusts_driver) {
     refused.pause = options_.gpu_retry_max_ms;
@@ -279,43 +279,43 @@ void WorkerSupervisor::AskAgainLater(WorkerSlot& slot, const Error& why, bool di
                {{"worker", slot.index}, {"why", why}, {"asks_again_in_ms", refused.pause.count()}});
 }
 
-TimePoint WorkerSupervisor::NextAsking() const {
-  if (asking_ >= 0) return refused_[static_cast<size_t>(asking_)].again;
+TimePoint WorkerSupervisor::NextGpuRetry() const {
+  if (retrying_ >= 0) return refused_[static_cast<size_t>(retrying_)].again;
   TimePoint next = TimePoint::max();
   for (const Refused& refused : refused_) next = std::min(next, refused.again);
   return next;
 }
 
 // One at a time: a driver that hangs costs one worker after the other.
-void WorkerSupervisor::AskForGpus() {
+void WorkerSupervisor::RetryGpus() {
   const TimePoint now = Clock::now();
-  if (NextAsking() > now) return;
-  if (asking_ < 0) {
+  if (NextGpuRetry() > now) return;
+  if (retrying_ < 0) {
     const auto due = std::min_element(
         refused_.begin(), refused_.end(),
         [](const Refused& one, const Refused& other) { return one.again < other.again; });
     due->patience_ends = now + std::min(options_.map_timeout_ms, kOpenGpuMax);
-    asking_ = static_cast<int>(due - refused_.begin());
+    retrying_ = static_cast<int>(due - refused_.begin());
   }
-  Refused& refused = refused_[static_cast<size_t>(asking_)];
+  Refused& refused = refused_[static_cast<size_t>(retrying_)];
   refused.again = TimePoint::max();
-  WorkerSlot& slot = *slots_[static_cast<size_t>(std::exchange(asking_, -1))];
+  WorkerSlot& slot = *slots_[static_cast<size_t>(std::exchange(retrying_, -1))];
   const std::shared_ptr<WorkerProcess> process = slot.process();
   if (process == nullptr || slot.state.load() != WorkerState::kUsable) return;  // a new one asks
-  Result<bool> opened = mappings_.OpenGpu(slot, *process, homes_);
+  Result<bool> opened = mappings_.OpenGpu(slot, *process, gpu_registry_);
   if (opened && !*opened && now < refused.patience_ends) {
     refused.again = Clock::now() + kRefusedRetry;
-    asking_ = slot.index;
+    retrying_ = slot.index;
     return;
   }
   if (opened && !*opened) {
     slot.End();
     opened = Fail(ErrorCode::kWorkerLost, "the GPU's driver did not answer it in time");
   }
-  Asked(slot, opened);
+  GpuRetried(slot, opened);
 }
 
-void WorkerSupervisor::Asked(WorkerSlot& slot, const Result<bool>& opened) {
+void WorkerSupervisor::GpuRetried(WorkerSlot& slot, const Result<bool>& opened) {
   if (!opened && opened.error().code == ErrorCode::kWorkerLost) {
     log::Warning("copy worker was replaced when it asked for its GPU again",
                  {{"worker", slot.index}, {"why", opened.error()}});
@@ -324,9 +324,9 @@ void WorkerSupervisor::Asked(WorkerSlot& slot, const Result<bool>& opened) {
   slot.lost_before_greeting = 0;  // the driver has answered
   if (!opened) {
     const Status why = Fail(opened.error());
-    slot.SetGpu(homes_.Take(slot.index, {{}, {}, why}), why);
+    slot.SetGpu(gpu_registry_.Take(slot.index, {{}, {}, why}), why);
     // That there is none to be had does not change.
-    if (opened.error().code != ErrorCode::kPathUnavailable) AskAgainLater(slot, opened.error());
+    if (opened.error().code != ErrorCode::kPathUnavailable) RetryGpuLater(slot, opened.error());
   } else if (slot.gpu >= 0) {
     log::Info("copy worker has a GPU again", {{"worker", slot.index}});
     changed_();

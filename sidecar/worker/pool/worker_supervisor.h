@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/worker/pool/gpu_homes.h"
+#include "sidecar/worker/pool/gpu_registry.h"
 #include "sidecar/worker/pool/mapping_directory.h"
 #include "sidecar/worker/pool/worker_slot.h"
 
@@ -19,7 +19,8 @@ class WorkerSupervisor {
   // `changed` is called when a worker died or became usable, to wake the engine.
   WorkerSupervisor(const WorkerPoolOptions& options,
                    const std::vector<std::unique_ptr<WorkerSlot>>& slots, const UniqueFd& doorbell,
-                   MappingDirectory* mappings, GpuHomes* homes, std::function<void()> changed);
+                   MappingDirectory* mappings, GpuRegistry* gpu_registry,
+                   std::function<void()> changed);
   ~WorkerSupervisor();  // kills and reaps
   WorkerSupervisor(const WorkerSupervisor&) = delete;
   WorkerSupervisor& operator=(const WorkerSupervisor&) = delete;
@@ -67,12 +68,12 @@ class WorkerSupervisor {
   Status SetUp(const Starting& start, const Result<Greeting>& greeted, bool tolerant);
   // Schedules another attempt for a worker that could not get its GPU. The pause is the longest one
   // when its driver is not trusted.
-  void AskAgainLater(WorkerSlot& slot, const Error& why, bool distrusts_driver = false);
+  void RetryGpuLater(WorkerSlot& slot, const Error& why, bool distrusts_driver = false);
   // Continues the attempt in progress, or starts the first due one. Does not wait for the driver.
-  void AskForGpus();
+  void RetryGpus();
   // The worker got its GPU, or learned why not.
-  void Asked(WorkerSlot& slot, const Result<bool>& opened);
-  TimePoint NextAsking() const;
+  void GpuRetried(WorkerSlot& slot, const Result<bool>& opened);
+  TimePoint NextGpuRetry() const;
   // True when the GPU driver made so many starts of the slot fail that the next one avoids it.
   bool DistrustsDriver(const WorkerSlot& slot) const;
   void ReportFailedStart(const WorkerSlot& slot, Error error);
@@ -81,14 +82,14 @@ class WorkerSupervisor {
   const std::vector<std::unique_ptr<WorkerSlot>>& slots_;
   const UniqueFd& doorbell_;
   MappingDirectory& mappings_;
-  GpuHomes& homes_;
+  GpuRegistry& gpu_registry_;
   const std::function<void()> changed_;
   UniqueFd event_;   // wakes the supervising thread
   UniqueFd starts_;  // wakes the completing thread
   std::atomic<bool> stop_ = false;
   std::vector<Care> care_;        // supervising thread
   std::vector<Refused> refused_;  // completing thread, by slot
-  int asking_ = -1;               // completing thread: the slot that is trying; -1: none
+  int retrying_ = -1;             // completing thread: the slot that is trying; -1: none
 
   Mutex mutex_;
   Condition condition_;

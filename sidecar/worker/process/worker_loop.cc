@@ -12,8 +12,8 @@ namespace {
 // So many may wait for their GPU: the pool is told early of those that are done.
 constexpr size_t kPendingMax = 64;
 // Not where threads spin for as long as a wake-up takes (docs/decisions/0025).
-constexpr microseconds kNudgeAfter{500};
-constexpr microseconds kNudgeEvery{100};
+constexpr microseconds kKeepAliveAfter{500};
+constexpr microseconds kKeepAliveEvery{100};
 // Of a GPU that had nothing to do for so long parts have fallen asleep, and of the way to others;
 // after so long the next jobs are as likely to be others.
 constexpr milliseconds kAwake{2};
@@ -30,11 +30,11 @@ WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds 
 
 Status WorkerLoop::UseGpu(const memory::GpuDevices& gpus) {
   RETURN_IF_ERROR(gpu_copier_.Prepare(gpus.context()));
-  auto nudges = GpuNudges::Create(gpus);
-  if (nudges) {
-    nudges_ = *std::move(nudges);
+  auto keep_alive = GpuKeepAlive::Create(gpus);
+  if (keep_alive) {
+    keep_alive_ = *std::move(keep_alive);
   } else {
-    log::Warning("a GPU is not kept awake between copies", {{"why", nudges.error()}});
+    log::Warning("a GPU is not kept awake between copies", {{"why", keep_alive.error()}});
   }
   return {};
 }
@@ -52,8 +52,8 @@ Status WorkerLoop::Run() {
         ReleaseHostMemory();
         if (pending_.empty() && !gpu_copier_.has_job()) {
           gpu_copier_.Idle();
-          nudge_again_ = Clock::now() + kNudgeAfter;
-          ring_->WaitForSegment(&spin_, stop_, meanwhile_);
+          next_keep_alive_ = Clock::now() + kKeepAliveAfter;
+          ring_->WaitForSegment(spin_, stop_, meanwhile_);
           continue;
         }
         RETURN_IF_ERROR(CompletePending());
@@ -69,43 +69,43 @@ Status WorkerLoop::Run() {
 
 // One worker of all: where a GPU turns from one process to the next, a small copy waits for that.
 void WorkerLoop::KeepGpuAwake() {
-  if (nudges_ == nullptr || Clock::now() < nudge_again_) return;
-  if (ring_->CopiedOnGpuLast()) Nudge();
-  nudge_again_ = Clock::now() + kNudgeEvery;
+  if (keep_alive_ == nullptr || Clock::now() < next_keep_alive_) return;
+  if (ring_->CopiedOnGpuLast()) SendKeepAlive();
+  next_keep_alive_ = Clock::now() + kKeepAliveEvery;
 }
 
 // While a request is read, or its jobs are planned.
 void WorkerLoop::WakeGpuAfterPause() {
-  if (nudges_ == nullptr || !ring_->CopiedOnGpuLast()) return;
+  if (keep_alive_ == nullptr || !ring_->CopiedOnGpuLast()) return;
   const auto idle = Clock::now() - gpu_done_;
-  if (idle > kAwake && idle < kWanted) Nudge();
+  if (idle > kAwake && idle < kWanted) SendKeepAlive();
 }
 
 // After an error what is read may be in use until GiveUp has waited for it; where that fails, too,
 // the next job ends this worker.
-void WorkerLoop::Nudge() {
-  const Status nudged = ReadALittle();
-  if (nudged) return;
-  log::Warning("a GPU is not kept awake between copies any more", {{"why", nudged.error()}});
+void WorkerLoop::SendKeepAlive() {
+  const Status kept = ReadALittle();
+  if (kept) return;
+  log::Warning("a GPU is not kept awake between copies any more", {{"why", kept.error()}});
   const Status quiet = gpu_copier_.GiveUp();
-  nudge_.reset();
+  keep_alive_job_.reset();
   if (quiet) {
-    nudges_.reset();
+    keep_alive_.reset();
   } else {
-    static_cast<void>(nudges_.release());
+    static_cast<void>(keep_alive_.release());
   }
 }
 
 // Nothing while the GPU is at the last one still. No job waits for it. REQUIRES that no job is
 // being made or pending.
 Status WorkerLoop::ReadALittle() {
-  if (nudge_) {
-    ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*nudge_));
+  if (keep_alive_job_) {
+    ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*keep_alive_job_));
     if (!done) return {};
-    RETURN_IF_ERROR(gpu_copier_.Finish(*std::exchange(nudge_, std::nullopt)));
+    RETURN_IF_ERROR(gpu_copier_.Finish(*std::exchange(keep_alive_job_, std::nullopt)));
   }
-  RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
-  ASSIGN_OR_RETURN(nudge_, gpu_copier_.EndJob());
+  RETURN_IF_ERROR(gpu_copier_.Add(keep_alive_->Next()));
+  ASSIGN_OR_RETURN(keep_alive_job_, gpu_copier_.EndJob());
   gpu_copier_.Idle();
   return {};
 }
@@ -191,8 +191,8 @@ Status WorkerLoop::Complete(const Pending& job) {
 }
 
 Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
-  const auto source = Look(kSourceGuard, segment.source);
-  const auto destination = Look(kDestinationGuard, segment.destination);
+  const auto source = FindMapping(kSourceGuard, segment.source);
+  const auto destination = FindMapping(kDestinationGuard, segment.destination);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
   const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
   if (refused) return refused;
@@ -205,7 +205,7 @@ Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
   return std::nullopt;
 }
 
-std::optional<MappedBytes> WorkerLoop::Look(size_t guard, memory::MappingId id) {
+std::optional<MappedBytes> WorkerLoop::FindMapping(size_t guard, memory::MappingId id) {
   const auto held = gpu_holds_.Find(id);
   return held ? held : mappings_->Protect(guard, id);
 }

@@ -11,7 +11,7 @@
 #include "sidecar/worker/channel/worker_ring.h"
 #include "sidecar/worker/process/gpu_copier.h"
 #include "sidecar/worker/process/gpu_holds.h"
-#include "sidecar/worker/process/gpu_nudges.h"
+#include "sidecar/worker/process/gpu_keep_alive.h"
 #include "sidecar/worker/process/gpu_wait.h"
 #include "sidecar/worker/process/mapping_table.h"
 
@@ -27,7 +27,7 @@ class WorkerLoop {
   Status Run();
   void Stop();
   // Keeps its GPU awake; null: disabled. Call before Run or after it.
-  GpuNudges* nudges() const { return nudges_.get(); }
+  GpuKeepAlive* keep_alive() const { return keep_alive_.get(); }
 
  private:
   // A complete job. It completes when earlier jobs have and its GPU is done.
@@ -42,7 +42,7 @@ class WorkerLoop {
   // bytes.
   Result<std::optional<ErrorCode>> Copy(const CopySegment& segment);
   // Returns the mapping. The guard protects it, unless a GPU job holds it anyway.
-  std::optional<MappedBytes> Look(size_t guard, memory::MappingId id);
+  std::optional<MappedBytes> FindMapping(size_t guard, memory::MappingId id);
   Result<std::optional<ErrorCode>> CopyOnGpu(const CopySegment& segment);
   // Call after an error of a job's copies. Waits until nothing moves; returns the job's error code.
   Result<ErrorCode> GiveUp(const Error& error);
@@ -56,16 +56,16 @@ class WorkerLoop {
   void ReleaseHostMemory();
   void KeepGpuAwake();
   void WakeGpuAfterPause();
-  void Nudge();
+  void SendKeepAlive();
   Status ReadALittle();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
-  AdaptiveSpin spin_;
+  const BoundedSpin spin_;
   const WorkerRingEnd::Meanwhile meanwhile_;
-  std::unique_ptr<GpuNudges> nudges_;  // null: its GPU is not kept awake
-  std::optional<GpuJob> nudge_;        // the last small read, until it is done
-  TimePoint nudge_again_;
+  std::unique_ptr<GpuKeepAlive> keep_alive_;  // null: its GPU is not kept awake
+  std::optional<GpuJob> keep_alive_job_;      // the last small read, until it is done
+  TimePoint next_keep_alive_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;
   GpuHolds gpu_holds_;

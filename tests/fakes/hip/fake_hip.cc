@@ -45,7 +45,7 @@ hsa::Status ExportDmaBuf(const void* address, size_t bytes, int* fd, uint64_t* o
   return *fd < 0 ? hsa::kErrorOutOfResources : hsa::kSuccess;
 }
 
-hsa::Status TellPointer(const void* address, hsa::PointerInfo* info) {
+hsa::Status GetPointerInfo(const void* address, hsa::PointerInfo* info) {
   constexpr int kUnknown = 0, kOfHsa = 1, kLocked = 2;
   const auto block = Memory().Around(AddressOf(address));
   info->type = !block                                  ? kUnknown
@@ -92,7 +92,7 @@ extern "C" {
 
 hip::Result hipInit(unsigned) {
   return Call("hipInit", [] {
-    static const HsaCalls calls = {ExportDmaBuf, TellPointer,
+    static const HsaCalls calls = {ExportDmaBuf, GetPointerInfo,
                                    Gpus().SettingOf("lack_dma_bufs") == 0};
     fake_hsa_begin(&calls);
     return Gpus().visible().empty() ? hip::kNoDevice : hip::kSuccess;

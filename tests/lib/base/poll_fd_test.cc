@@ -13,12 +13,14 @@
 
 #include "lib/base/unique_fd.h"
 #include "tests/lib/base/socket_pair.h"
+#include "tests/lib/base/thread_time.h"
 
 namespace gantry {
 namespace {
 
 using std::chrono::seconds;
 using testing::SocketPair;
+using testing::ThreadProcessorSeconds;
 
 bool Sleeps(pid_t thread) {
   std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
@@ -75,6 +77,51 @@ TEST(AwaitInput, TheOtherSideReadingWakesNobody) {
   ASSERT_EQ(::send(there.get(), "x", 1, 0), 1);
   reader.join();
   EXPECT_LT(switches, kRounds / 2);
+}
+
+// Takes the byte of an answer that the other end sends after `delay`.
+bool AwaitAnswer(const UniqueFd& here, const UniqueFd& there, milliseconds delay) {
+  std::thread answer([&] {
+    std::this_thread::sleep_for(delay);
+    EXPECT_EQ(::send(there.get(), "x", 1, 0), 1);
+  });
+  const bool arrived = AwaitInputSoon(here.get(), Clock::now() + seconds(30));
+  answer.join();
+  char byte = 0;
+  return arrived && ::recv(here.get(), &byte, 1, MSG_DONTWAIT) == 1;
+}
+
+TEST(AwaitInputSoon, EndsWithTheDeadline) {
+  const auto [here, there] = SocketPair();
+  for (const microseconds wait : {microseconds(20), microseconds(5'000)}) {
+    const TimePoint start = Clock::now();
+    EXPECT_FALSE(AwaitInputSoon(here.get(), start + wait));
+    EXPECT_GE(Clock::now() - start, wait);
+    EXPECT_FALSE(AwaitInputSoon(here.get(), start)) << "a deadline that is over";
+  }
+}
+
+TEST(AwaitInputSoon, SeesAnswersSoonAndLate) {
+  const auto [here, there] = SocketPair();
+  for (const int ms : {10, 0, 30, 0, 0, 60, 1}) {
+    EXPECT_TRUE(AwaitAnswer(here, there, milliseconds(ms))) << ms;
+  }
+}
+
+TEST(AwaitInputSoon, SeesTheEndAndWhatIsNoSocket) {
+  auto [here, there] = SocketPair();
+  there.reset();
+  EXPECT_TRUE(AwaitInputSoon(here.get(), Clock::now() + seconds(30)));
+  const int closed = here.get();
+  here.reset();
+  EXPECT_TRUE(AwaitInputSoon(closed, Clock::now() + seconds(30))) << "the reader gets the error";
+}
+
+TEST(AwaitInputSoon, SleepsThroughALongWait) {
+  const auto [here, there] = SocketPair();
+  const double before = ThreadProcessorSeconds();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(AwaitAnswer(here, there, milliseconds(45)));
+  EXPECT_LT(ThreadProcessorSeconds() - before, 4 * 0.045 / 4);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <thread>
@@ -209,6 +210,16 @@ TEST_F(HttpThreadsTest, ManyClientsAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(answered, 8 * 10 * 20);
+}
+
+// A connection that its client keeps is looked at for a moment, then it sleeps.
+TEST_F(HttpThreadsTest, AnIdleConnectionTakesNoProcessorTime) {
+  StartWaiting();
+  RawHttpClient client = Connect();
+  EXPECT_EQ(client.Get("/quick").body, "quick");
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_LT(std::clock() - before, CLOCKS_PER_SEC / 10);
 }
 
 }  // namespace

@@ -111,10 +111,10 @@ class RawHttpClient {
   }
 
   RawResponse Get(const std::string& target, const std::string& headers = "") {
-    return Ask("GET", target, headers);
+    return Request("GET", target, headers);
   }
-  RawResponse Ask(const std::string& method, const std::string& target,
-                  const std::string& headers = "") {
+  RawResponse Request(const std::string& method, const std::string& target,
+                      const std::string& headers = "") {
     Send(method + " " + target + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n");
     return Read();
   }

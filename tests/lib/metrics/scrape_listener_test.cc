@@ -53,7 +53,7 @@ TEST_F(ScrapeListenerTest, HasNothingElse) {
     EXPECT_GE(client.Get(path).status, 400) << path;
   }
   EXPECT_EQ(client.Get("/v1/status").code(), "not_found");
-  EXPECT_EQ(client.Ask("DELETE", "/metrics").status, 404);
+  EXPECT_EQ(client.Request("DELETE", "/metrics").status, 404);
   EXPECT_EQ(RawHttpClient(listener->port()).Post("/metrics", "x").status, 413);
   EXPECT_EQ(client.Get("/metrics?x=" + std::string(9'000, 'x')).status, 414);
 }

@@ -39,7 +39,7 @@ TEST_F(MemoryEndpointsTest, ALeaseIsTakenRenewedShownAndEnded) {
   EXPECT_EQ(response.Text("engine_id"), "e2");
   EXPECT_EQ(response.body.find("lease_token"), std::string::npos);
   EXPECT_EQ(client_->Get("/v1/workloads").body.find("lease_token"), std::string::npos);
-  EXPECT_EQ(client_->Ask("DELETE", "/v1/workloads/engine-0").status, 204);
+  EXPECT_EQ(client_->Request("DELETE", "/v1/workloads/engine-0").status, 204);
   EXPECT_EQ(client_->Get("/v1/workloads/engine-0").code(), "not_found");
   EXPECT_EQ(client_->Put("/v1/workloads/a%20b", "{}").field(), "/name");
   EXPECT_EQ(client_->Put("/v1/workloads/a", R"({"ttl_ms":9223372036854775807})").field(),
@@ -142,7 +142,7 @@ TEST_F(MemoryEndpointsTest, RegistersShowsAndUnregisters) {
   EXPECT_EQ(client_->Post("/v1/buffers", body).status, 200);
   const std::string id = buffer["id"];
   EXPECT_EQ(json::parse(client_->Get("/v1/buffers/" + id).body), buffer);
-  response = client_->Ask("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
+  response = client_->Request("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(json::parse(response.body), json({{"id", id}, {"peers", json::array()}}));
   EXPECT_EQ(client_->Get("/v1/buffers/" + id).code(), "not_found");
@@ -155,7 +155,8 @@ TEST_F(MemoryEndpointsTest, ADeviceThatDoesNotLetGoIsToldAndTheBufferIsGone) {
       size_t chunks() const override { return 1; }
       Status Deregister() const override { return Fail(ErrorCode::kDeviceError, "nic0: busy"); }
     };
-    memory::OnNics Register(const std::vector<memory::NicPiece>&, const wire::Access&) override {
+    memory::NicRegistration Register(const std::vector<memory::NicPiece>&,
+                                     const wire::Access&) override {
       return std::make_shared<const Kept>();
     }
   } nics;
@@ -168,7 +169,8 @@ TEST_F(MemoryEndpointsTest, ADeviceThatDoesNotLetGoIsToldAndTheBufferIsGone) {
       client_->Post("/v1/buffers:suspend", R"({"workload":"a","buffers":["k"]})");
   EXPECT_EQ(suspended.code(), "device_error") << suspended.body;
   ASSERT_EQ(client_->Post("/v1/buffers:resume", R"({"workload":"a"})").status, 200);
-  const http::RawResponse response = client_->Ask("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
+  const http::RawResponse response =
+      client_->Request("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
   EXPECT_EQ(response.status, 500);
   EXPECT_EQ(response.code(), "device_error");
   const json problem = json::parse(response.body);

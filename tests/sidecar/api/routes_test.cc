@@ -23,12 +23,12 @@ TEST_F(RoutesTest, UnknownPathsAndMethods) {
     EXPECT_EQ(response.status, 404) << path;
     EXPECT_EQ(response.code(), "not_found") << path;
   }
-  const http::RawResponse response = client_->Ask("PATCH", "/v1/workloads/a");
+  const http::RawResponse response = client_->Request("PATCH", "/v1/workloads/a");
   EXPECT_EQ(response.status, 405);
   EXPECT_EQ(response.code(), "method_not_allowed");
   EXPECT_EQ(response.headers.at("allow"), "PUT, GET, DELETE");
-  EXPECT_EQ(client_->Ask("OPTIONS", "/v1/info").headers.at("allow"), "GET");
-  EXPECT_EQ(client_->Ask("TRACE", "/v1/transfers").status, 405);
+  EXPECT_EQ(client_->Request("OPTIONS", "/v1/info").headers.at("allow"), "GET");
+  EXPECT_EQ(client_->Request("TRACE", "/v1/transfers").status, 405);
   EXPECT_EQ(client_->Get("/v1/info?x=1").field(), "?x");
 }
 
@@ -61,7 +61,7 @@ TEST_F(RoutesTest, PeersAreNamedAndForgotten) {
   EXPECT_EQ(peer["state"], "up");
   EXPECT_EQ(peer["path"], "shm");
   EXPECT_EQ(json::parse(client_->Get("/v1/peers").body)["peers"].size(), 1u);
-  EXPECT_EQ(client_->Ask("DELETE", "/v1/peers/b").status, 204);
+  EXPECT_EQ(client_->Request("DELETE", "/v1/peers/b").status, 204);
   EXPECT_EQ(client_->Get("/v1/peers/b").code(), "not_found");
   EXPECT_EQ(client_->Put("/v1/peers/b", "{}").field(), "/address");
   EXPECT_EQ(client_->Put("/v1/peers/a%40b", body).field(), "/name");

@@ -72,15 +72,15 @@ TEST(TransferView, SaysWhoMovesTheBytesAndForWhom) {
 }
 
 // Before its body is understood, as reading it takes about as long as waking up.
-TEST_F(TransferEndpointsTest, WhoCopiesIsRousedAsSoonAsARequestIsThere) {
+TEST_F(TransferEndpointsTest, WhoCopiesIsWokenAsSoonAsARequestIsThere) {
   const std::string body = Body(R"("ranges":[[0,0,0,0,64]])");
   ASSERT_EQ(client_->Post("/v1/transfers?wait_ms=5000", body).status, 200);
   std::this_thread::sleep_for(milliseconds(2));
-  pool_.TakeRoused();
+  pool_.TakeWoken();
   EXPECT_EQ(client_->Post("/v1/transfers", "{").status, 400);
-  EXPECT_EQ(pool_.TakeRoused().size(), 1U);
+  EXPECT_EQ(pool_.TakeWoken().size(), 1U);
   EXPECT_EQ(client_->Get("/v1/transfers?workload=a").status, 200);
-  EXPECT_EQ(pool_.TakeRoused().size(), 0U);
+  EXPECT_EQ(pool_.TakeWoken().size(), 0U);
 }
 
 TEST_F(TransferEndpointsTest, CborSaysTheSame) {
@@ -122,10 +122,10 @@ TEST_F(TransferEndpointsTest, OneThatTakesLongIsAskedForAndCancelled) {
       1u);
   EXPECT_EQ(client_->Get("/v1/transfers/t").field(), "?workload");
   EXPECT_EQ(client_->Get("/v1/transfers/t?workload=b").code(), "not_found");
-  response = client_->Ask("DELETE", "/v1/transfers/t?workload=a");
+  response = client_->Request("DELETE", "/v1/transfers/t?workload=a");
   EXPECT_EQ(response.status, 202);
   pool_.Release();
-  response = client_->Ask("DELETE", "/v1/transfers/t?workload=a&wait_ms=5000");
+  response = client_->Request("DELETE", "/v1/transfers/t?workload=a&wait_ms=5000");
   EXPECT_EQ(response.status, 200);
   // What was already posted when the request to stop came may have arrived whole.
   EXPECT_TRUE(response.Text("state") == "cancelled" || response.Text("state") == "succeeded");
@@ -227,7 +227,7 @@ TEST_F(TransferEndpointsTest, EventsArePolledAfterACursor) {
 TEST_F(TransferEndpointsTest, EventsOfAnEarlierRegistrationAreNotSeen) {
   const std::string ranges = R"("ranges":[[0,0,0,0,64]])";
   client_->Post("/v1/transfers?wait_ms=5000", Body(ranges + R"(,"id":"before")"));
-  ASSERT_EQ(client_->Ask("DELETE", "/v1/workloads/a").status, 204);
+  ASSERT_EQ(client_->Request("DELETE", "/v1/workloads/a").status, 204);
   ASSERT_TRUE(registry_.RemoveAll("a", generations_["a"], Clock::now() + milliseconds(1'000)));
   Enlist("a");
   AddBuffer("a", "k", arena_a_);

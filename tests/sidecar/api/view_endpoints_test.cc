@@ -52,8 +52,8 @@ TEST_F(ViewEndpointsTest, AreMadeOnceAndFound) {
   EXPECT_EQ(client_->Get("/v1/views/one?workload=a").body, made.body);
   EXPECT_EQ(client_->Get("/v1/views/one?workload=b").status, 404);
   EXPECT_EQ(client_->Get("/v1/views/one").field(), "?workload");
-  EXPECT_EQ(client_->Ask("DELETE", "/v1/views/one?workload=a").status, 204);
-  EXPECT_EQ(client_->Ask("DELETE", "/v1/views/one?workload=a").status, 404);
+  EXPECT_EQ(client_->Request("DELETE", "/v1/views/one?workload=a").status, 204);
+  EXPECT_EQ(client_->Request("DELETE", "/v1/views/one?workload=a").status, 404);
 }
 
 TEST_F(ViewEndpointsTest, AreListedInPages) {
@@ -76,7 +76,7 @@ TEST_F(ViewEndpointsTest, AreTheirWorkloadsAlone) {
   EXPECT_EQ(tcp_->Post("/v1/views", body, kJsonType + Bearer(token_)).code(), "permission_denied");
   EXPECT_EQ(tcp_->Post("/v1/views", body, kJsonType).code(), "unauthenticated");
   EXPECT_EQ(tcp_->Get("/v1/views?workload=b", Bearer(token_)).code(), "permission_denied");
-  EXPECT_EQ(tcp_->Ask("DELETE", "/v1/views/x?workload=b", Bearer(token_)).code(),
+  EXPECT_EQ(tcp_->Request("DELETE", "/v1/views/x?workload=b", Bearer(token_)).code(),
             "permission_denied");
 }
 

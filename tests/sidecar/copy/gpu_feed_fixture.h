@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/copy/shm_transport.h"
+#include "sidecar/copy/copy_scheduler.h"
 #include "tests/fakes/driven_copy_pool.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"
@@ -35,7 +35,7 @@ class HandPool final : public worker::DrivenCopyPool {
     uint64_t bytes = 0;
   };
   explicit HandPool(int workers)
-      : jobs(static_cast<size_t>(workers)), homes(static_cast<size_t>(workers)) {}
+      : jobs(static_cast<size_t>(workers)), gpus_of_workers(static_cast<size_t>(workers)) {}
 
   int worker_count() const override { return static_cast<int>(jobs.size()); }
   size_t free_slots(int worker) const override {
@@ -44,9 +44,9 @@ class HandPool final : public worker::DrivenCopyPool {
     return kSlots - used;
   }
   size_t free_places(int /*worker*/) const override { return places; }
-  int gpu_of(int worker) const override { return homes[static_cast<size_t>(worker)]; }
+  int gpu_of(int worker) const override { return gpus_of_workers[static_cast<size_t>(worker)]; }
   bool reaches(int worker, int gpu) const override { return peers || gpu_of(worker) == gpu; }
-  void Rouse(int worker) override { roused.insert(worker); }
+  void WakeWorker(int worker) override { woken.insert(worker); }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     if (free_slots(worker) < segments.size()) return false;
     Job job{tag, segments.size(), {}, segments.front().means};
@@ -98,10 +98,10 @@ class HandPool final : public worker::DrivenCopyPool {
 
   bool lists = true;                  // the destinations of jobs
   std::vector<std::deque<Job>> jobs;  // of each worker
-  std::vector<int> homes;             // likewise: its GPU
+  std::vector<int> gpus_of_workers;   // likewise: its GPU
   std::vector<uint64_t> copied;       // destinations
   size_t places = 65536;
-  std::set<int> roused;
+  std::set<int> woken;
   bool peers = true;  // each GPU reaches every other's memory
   std::deque<Completion> done;
 };
@@ -145,21 +145,21 @@ class GpuFeedTest : public ::testing::Test {
     return transport_.Start(Plan(kind, blocks), priority, ++tokens_);
   }
   void Poll() {
-    std::vector<uint64_t> attention;
-    transport_.Poll(&attention);
+    std::vector<uint64_t> ready_tokens;
+    polled_ = transport_.Poll(&ready_tokens);
   }
-  ShmOptions By(GpuCopyPolicy policy) const {
-    ShmOptions options;
+  CopySchedulerOptions By(GpuCopyPolicy policy) const {
+    CopySchedulerOptions options;
     options.gpu_copies = policy;
     return options;
   }
-  void Run(ShmTransport* transport, const Operation& operation) {
-    std::vector<uint64_t> attention;
+  void Run(CopyScheduler* transport, const Operation& operation) {
+    std::vector<uint64_t> ready_tokens;
     for (int i = 0; i < 5000 && !operation.finished(); ++i) {
-      transport->Poll(&attention);
+      transport->Poll(&ready_tokens);
       pool_.FinishOneEach();
     }
-    transport->Poll(&attention);
+    transport->Poll(&ready_tokens);
   }
   void RunUntil(const Operation& operation, int rounds = 5000, bool kernels = true) {
     for (; !operation.finished() && rounds > 0; --rounds) {
@@ -176,12 +176,12 @@ class GpuFeedTest : public ::testing::Test {
     }
   }
   // Of another pool than the fixture's.
-  static void End(ShmTransport* transport, HandPool* pool, Operation* operation) {
-    std::vector<uint64_t> attention;
+  static void End(CopyScheduler* transport, HandPool* pool, Operation* operation) {
+    std::vector<uint64_t> ready_tokens;
     operation->Stop();
     for (int i = 0; i < 100; ++i) {
       pool->FinishOneEach();
-      transport->Poll(&attention);
+      transport->Poll(&ready_tokens);
     }
   }
   // Each block once, but for those of jobs that were lost.
@@ -196,7 +196,8 @@ class GpuFeedTest : public ::testing::Test {
   testing::TestArena arena_{65536};
   worker::FakeCopyPool mapper_;
   HandPool pool_{2};
-  ShmTransport transport_{ShmOptions{}, pool_};
+  CopyScheduler transport_{{}, pool_, pool_};
+  PollOutcome polled_;  // of the last Poll
   uint64_t tokens_ = 0;
 };
 

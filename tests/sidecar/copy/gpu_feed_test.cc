@@ -8,15 +8,15 @@ using worker::GpuMeans;
 
 TEST_F(GpuFeedTest, KernelsRunInOneWorkerAndEveryBlockIsCopiedOnce) {
   // However slow this machine makes them look.
-  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
-  std::vector<uint64_t> attention;
+  CopyScheduler transport(By(GpuCopyPolicy::kKernel), pool_, pool_);
+  std::vector<uint64_t> ready_tokens;
   const auto operation = transport.Start(Plan(kGpu, 20'000), 0, 1);
-  transport.Poll(&attention);
+  transport.Poll(&ready_tokens);
   EXPECT_EQ(pool_.jobs[0].size(), 4U);
   EXPECT_TRUE(pool_.jobs[1].empty());
   for (int i = 0; i < 5000 && !operation->finished(); ++i) {
     pool_.FinishOneEach();
-    transport.Poll(&attention);
+    transport.Poll(&ready_tokens);
   }
   ASSERT_TRUE(operation->finished());
   EXPECT_EQ(pool_.copied.size(), 20'000U);
@@ -27,26 +27,53 @@ TEST_F(GpuFeedTest, KernelsRunInOneWorkerAndEveryBlockIsCopiedOnce) {
 
 // Who drives the engine polls as long as only devices work, and no longer.
 TEST_F(GpuFeedTest, DevicesWorkUntilTheirLastJobIsDoneOrLost) {
-  EXPECT_FALSE(transport_.DevicesWork());
+  EXPECT_FALSE(polled_.should_spin);
   const auto first = Start(kGpu, 100);
   Poll();
-  EXPECT_TRUE(transport_.DevicesWork());
+  EXPECT_TRUE(polled_.should_spin);
   const auto host = Start(kHost, 1);
   Poll();
-  EXPECT_FALSE(transport_.DevicesWork()) << "processors copy, too";
+  EXPECT_FALSE(polled_.should_spin) << "processors copy, too";
   RunUntil(*host);
   RunUntil(*first);
-  EXPECT_FALSE(transport_.DevicesWork());
+  EXPECT_FALSE(polled_.should_spin);
   const auto second = Start(kGpu, 100);
   Poll();
-  EXPECT_TRUE(transport_.DevicesWork());
+  EXPECT_TRUE(polled_.should_spin);
   while (!second->finished()) {
     pool_.Lose(0);
     pool_.Lose(1);
     Poll();
   }
   EXPECT_TRUE(second->error());
-  EXPECT_FALSE(transport_.DevicesWork());
+  EXPECT_FALSE(polled_.should_spin);
+}
+
+// Waking up for each job would take processor time from busy workers.
+TEST_F(GpuFeedTest, TheDriverIgnoresCompletionsWhileEachWorkerHasEnough) {
+  constexpr uint64_t kBlock = 512 << 10;
+  pool_.lists = false;
+  Poll();
+  EXPECT_EQ(polled_.poll_interval, nanoseconds(0)) << "nothing is queued";
+  auto plan = Plan(kHost, 0);
+  BlockPair pair;
+  pair.unit_bytes = pair.local_stride = pair.remote_stride = kBlock;
+  std::vector<BlockRun> runs;
+  for (uint32_t i = 0; i < 64; ++i) runs.push_back({i, i, 1, i});
+  plan->segments.AddRuns({pair}, std::move(runs));
+  plan->bytes = 64 * kBlock;
+  const auto operation = transport_.Start(std::move(plan), 0, ++tokens_);
+  Poll();
+  EXPECT_TRUE(polled_.progressed);
+  EXPECT_GT(polled_.poll_interval, microseconds(100));
+  while (!pool_.jobs[0].empty()) {
+    pool_.Finish(0);
+    Poll();
+  }
+  EXPECT_GT(pool_.jobs[1].size(), 8U);
+  EXPECT_EQ(polled_.poll_interval, nanoseconds(0)) << "one worker has nothing left";
+  RunUntil(*operation);
+  EXPECT_TRUE(operation->finished());
 }
 
 // The parts are larger than the ones that the engines are given.
@@ -89,7 +116,7 @@ TEST_F(GpuFeedTest, SmallTransfersOfLowerPriorityDoNotKeepAKernelWaiting) {
   std::vector<std::unique_ptr<Operation>> small;
   for (int i = 0; i < 40; ++i) small.push_back(Start(kGpu, 1, -5));
   Poll();
-  EXPECT_EQ(pool_.jobs[0].size(), ShmOptions().engine_jobs_max);
+  EXPECT_EQ(pool_.jobs[0].size(), CopySchedulerOptions().engine_jobs_max);
   const auto large = Start(kGpu, 20'000, 10);
   for (int i = 0; i < 5000 && !large->finished(); ++i) {
     pool_.FinishOneEach();
@@ -138,7 +165,7 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryGoOnBesideAKernel) {
 // Several that take turns job by job end together, each waiting for the last batches of all.
 TEST_F(GpuFeedTest, TransfersBetweenGpusArePostedOneAfterTheOther) {
   for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
-    ShmTransport transport(By(policy), pool_);
+    CopyScheduler transport(By(policy), pool_, pool_);
     const auto first = transport.Start(Plan(kGpu, 40'000), 0, 1);
     const auto second = transport.Start(Plan(kGpu, 40'000), 0, 2);
     Run(&transport, *first);
@@ -150,9 +177,9 @@ TEST_F(GpuFeedTest, TransfersBetweenGpusArePostedOneAfterTheOther) {
 }
 
 TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
-  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
   options.gpu_turn_bytes = 5'000;
-  ShmTransport transport(options, pool_);
+  CopyScheduler transport(options, pool_, pool_);
   const auto endless = transport.Start(Plan(kGpu, 60'000), 0, 1);
   const auto other = transport.Start(Plan(kGpu, 20'000), 0, 2);
   Run(&transport, *other);
@@ -163,13 +190,13 @@ TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
 }
 
 TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
-  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
   options.small_bytes_max = 500;
   for (const uint32_t blocks : {500U, 4'000U}) {
-    ShmTransport transport(options, pool_);
+    CopyScheduler transport(options, pool_, pool_);
     const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
-    std::vector<uint64_t> attention;
-    transport.Poll(&attention);
+    std::vector<uint64_t> ready_tokens;
+    transport.Poll(&ready_tokens);
     const auto small = transport.Start(Plan(kGpu, blocks), 0, 2);
     Run(&transport, *small);
     ASSERT_TRUE(small->finished());
@@ -180,9 +207,9 @@ TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
 }
 
 TEST_F(GpuFeedTest, TransfersBetweenGpusOfAboutOneSizeWaitForEachOther) {
-  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
   options.small_bytes_max = 6'000;
-  ShmTransport transport(options, pool_);
+  CopyScheduler transport(options, pool_, pool_);
   const auto first = transport.Start(Plan(kGpu, 48'000), 0, 1);
   const auto second = transport.Start(Plan(kGpu, 6'001), 0, 2);
   Run(&transport, *second);
@@ -201,15 +228,15 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryTakeTurnsJobByJob) {
 
 // Both ways; the kernels of the other one have their worker full.
 TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) {
-  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
-  std::vector<uint64_t> attention;
+  CopyScheduler transport(By(GpuCopyPolicy::kKernel), pool_, pool_);
+  std::vector<uint64_t> ready_tokens;
   const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
-  transport.Poll(&attention);
+  transport.Poll(&ready_tokens);
   const auto out = transport.Start(Plan(kGpu, kHost, 20'000), 0, 2);
   const auto back = transport.Start(Plan(kHost, kGpu, 3), 0, 3);
   size_t engines[2] = {0, 0};
   for (int round = 0; round < 500 && !(out->finished() && back->finished()); ++round) {
-    transport.Poll(&attention);
+    transport.Poll(&ready_tokens);
     for (size_t worker = 0; worker < 2; ++worker) {
       if (!pool_.jobs[worker].empty()) {
         engines[worker] += pool_.jobs[worker].front().means == GpuMeans::kCopyEngine ? 1 : 0;
@@ -229,7 +256,7 @@ TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) 
   large->Stop();
   for (int round = 0; round < 500 && !large->finished(); ++round) {
     pool_.FinishOneEach();
-    transport.Poll(&attention);
+    transport.Poll(&ready_tokens);
   }
   EXPECT_EQ(large->progress().gpu_jobs_by_engine, 0U);
 }
@@ -243,7 +270,7 @@ TEST_F(GpuFeedTest, WithoutAnyGpuWorkerLeftWhatWaitsForOneFailsAndTheRestGoesOn)
   ASSERT_FALSE(of_gpu->finished());
   // Each worker dies; the successors have no context.
   for (int worker = 0; worker < pool_.worker_count(); ++worker) {
-    pool_.homes[static_cast<size_t>(worker)] = -1;
+    pool_.gpus_of_workers[static_cast<size_t>(worker)] = -1;
     pool_.Lose(worker);
   }
   for (int i = 0; i < 3; ++i) Poll();
@@ -257,62 +284,62 @@ TEST_F(GpuFeedTest, WithoutAnyGpuWorkerLeftWhatWaitsForOneFailsAndTheRestGoesOn)
   EXPECT_TRUE(of_host->finished());
 }
 
-TEST_F(GpuFeedTest, WhoCopiesBetweenAGpuAndTheHostIsRoused) {
+TEST_F(GpuFeedTest, WhoCopiesBetweenAGpuAndTheHostIsWoken) {
   HandPool pool(4);
-  pool.homes = {0, 1, 0, 1};
-  ShmTransport transport({}, pool);
+  pool.gpus_of_workers = {0, 1, 0, 1};
+  CopyScheduler transport({}, pool, pool);
   const auto operation = transport.Start(Plan(kGpu, kHost, 2'000), 0, 1);
-  std::vector<uint64_t> attention;
-  transport.Poll(&attention);
-  transport.RouseFor(256);
-  EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
+  std::vector<uint64_t> ready_tokens;
+  transport.Poll(&ready_tokens);
+  transport.hints().Expect(256);
+  EXPECT_EQ(pool.woken, (std::set<int>{0, 1, 2, 3}));
   End(&transport, &pool, operation.get());
 }
 
 // A thread that looks for work takes half a core from who plans beside it.
-TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
+TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreWokenUntilEnginesDo) {
   HandPool pool(5);
-  pool.homes = {0, 1, 0, 1, -1};
-  ShmTransport transport({}, pool);
-  transport.RouseFor(255);
-  EXPECT_EQ(pool.roused, std::set<int>());
-  transport.RouseFor(256);
-  EXPECT_EQ(pool.roused, (std::set<int>{0, 1}));
+  pool.gpus_of_workers = {0, 1, 0, 1, -1};
+  CopyScheduler transport({}, pool, pool);
+  transport.hints().Expect(255);
+  EXPECT_EQ(pool.woken, std::set<int>());
+  transport.hints().Expect(256);
+  EXPECT_EQ(pool.woken, (std::set<int>{0, 1}));
   const auto operation = transport.Start(Plan(Map(kGpu, 0), Map(kGpu, 1), 20'000), 0, 1);
-  std::vector<uint64_t> attention;
+  std::vector<uint64_t> ready_tokens;
   for (int i = 0; i < 4; ++i) {  // kernels that wait for their turn
-    transport.Poll(&attention);
+    transport.Poll(&ready_tokens);
     for (const int worker : {0, 1}) pool.Finish(worker, true, milliseconds(20));
   }
   ASSERT_FALSE(pool.jobs[2].empty()) << "copy engines have taken over";
-  transport.RouseFor(256);
-  EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
+  transport.hints().Expect(256);
+  EXPECT_EQ(pool.woken, (std::set<int>{0, 1, 2, 3}));
   End(&transport, &pool, operation.get());
 }
 
 // Neither who is awake nor, where transfers are rare, anybody.
-TEST_F(GpuFeedTest, WhoCopiedLastIsRousedWhenTheNextRequestComes) {
+TEST_F(GpuFeedTest, WhoCopiedLastIsWokenWhenTheNextRequestComes) {
   static TimePoint now;
   now = Clock::now();
-  ShmOptions options;
+  CopySchedulerOptions options;
   options.now = [] { return now; };
   HandPool pool(3);
-  pool.homes = {-1, -1, 0};
-  ShmTransport transport(options, pool);
-  const auto roused_after = [&](nanoseconds time) {
+  pool.gpus_of_workers = {-1, -1, 0};
+  CopyScheduler transport(options, pool, pool);
+  const auto woken_after = [&](nanoseconds time) {
     now += time;
-    pool.roused.clear();
-    transport.Foresee();
-    return pool.roused;
+    pool.woken.clear();
+    transport.hints().Foresee();
+    return pool.woken;
   };
-  EXPECT_EQ(roused_after(milliseconds(0)), std::set<int>()) << "nobody has copied";
+  EXPECT_EQ(woken_after(milliseconds(0)), std::set<int>()) << "nobody has copied";
   const auto operation = transport.Start(Plan(kGpu, kHost, 8), 0, 1);
   Run(&transport, *operation);
   End(&transport, &pool, operation.get());
-  EXPECT_EQ(roused_after(microseconds(50)), std::set<int>()) << "it looks for jobs still";
-  EXPECT_EQ(roused_after(microseconds(100)), (std::set<int>{2}));
-  EXPECT_EQ(roused_after(milliseconds(900)), (std::set<int>{2}));
-  EXPECT_EQ(roused_after(milliseconds(100)), std::set<int>()) << "too long ago";
+  EXPECT_EQ(woken_after(microseconds(50)), std::set<int>()) << "it looks for jobs still";
+  EXPECT_EQ(woken_after(microseconds(100)), (std::set<int>{2}));
+  EXPECT_EQ(woken_after(milliseconds(900)), (std::set<int>{2}));
+  EXPECT_EQ(woken_after(milliseconds(100)), std::set<int>()) << "too long ago";
 }
 
 }  // namespace

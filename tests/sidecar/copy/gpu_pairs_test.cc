@@ -10,13 +10,14 @@ class GpuPairsTest : public GpuFeedTest {
  protected:
   // Six workers on GPUs 0, 1, 2, 0, 1, 2.
   GpuPairsTest() {
-    for (size_t i = 0; i < workers_.homes.size(); ++i) workers_.homes[i] = static_cast<int>(i % 3);
+    for (size_t i = 0; i < workers_.gpus_of_workers.size(); ++i)
+      workers_.gpus_of_workers[i] = static_cast<int>(i % 3);
   }
   std::shared_ptr<MovePlan> Between(int local, int remote, uint32_t blocks) {
     return Plan(Map(kGpu, local), Map(kGpu, remote), blocks);
   }
-  static ShmOptions By(GpuCopyPolicy policy) {
-    ShmOptions options;
+  static CopySchedulerOptions By(GpuCopyPolicy policy) {
+    CopySchedulerOptions options;
     options.gpu_copies = policy;
     return options;
   }
@@ -25,11 +26,11 @@ class GpuPairsTest : public GpuFeedTest {
     for (const auto& jobs : workers_.jobs) counts.push_back(jobs.size());
     return counts;
   }
-  void Poll(ShmTransport& transport) {
-    std::vector<uint64_t> attention;
-    transport.Poll(&attention);
+  void Poll(CopyScheduler& transport) {
+    std::vector<uint64_t> ready_tokens;
+    transport.Poll(&ready_tokens);
   }
-  void Finish(ShmTransport& transport, Operation& operation) {
+  void Finish(CopyScheduler& transport, Operation& operation) {
     operation.Stop();
     for (int i = 0; i < 5000 && !operation.finished(); ++i) {
       workers_.FinishOneEach();
@@ -42,7 +43,7 @@ class GpuPairsTest : public GpuFeedTest {
 };
 
 TEST_F(GpuPairsTest, CopyEnginesOfBothGpusOfThePairAreFed) {
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), workers_);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), workers_, workers_);
   const auto operation = transport.Start(Between(0, 2, 20'000), 0, 1);
   Poll(transport);
   const std::vector<size_t> jobs = JobsOfEach();
@@ -52,8 +53,8 @@ TEST_F(GpuPairsTest, CopyEnginesOfBothGpusOfThePairAreFed) {
 }
 
 TEST_F(GpuPairsTest, AWorkerOfAnotherGpuCopiesWhereNoneIsNear) {
-  workers_.homes.assign(6, 1);
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), workers_);
+  workers_.gpus_of_workers.assign(6, 1);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), workers_, workers_);
   const auto operation = transport.Start(Between(0, 2, 20'000), 0, 1);
   Poll(transport);
   for (const size_t jobs : JobsOfEach()) EXPECT_GT(jobs, 0U);
@@ -61,9 +62,9 @@ TEST_F(GpuPairsTest, AWorkerOfAnotherGpuCopiesWhereNoneIsNear) {
 }
 
 TEST_F(GpuPairsTest, AWorkerWithoutAGpuGetsNoneOfIt) {
-  workers_.homes = {-1, 0, -1, 1, -1, -1};
+  workers_.gpus_of_workers = {-1, 0, -1, 1, -1, -1};
   for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
-    ShmTransport transport(By(policy), workers_);
+    CopyScheduler transport(By(policy), workers_, workers_);
     const auto operation = transport.Start(Between(0, 1, 20'000), 0, 1);
     const auto few = transport.Start(Between(1, 1, 1), 0, 2);
     const auto offload = transport.Start(Plan(Map(kGpu, 1), Map(kHost), 100), 0, 3);
@@ -76,7 +77,7 @@ TEST_F(GpuPairsTest, AWorkerWithoutAGpuGetsNoneOfIt) {
 }
 
 TEST_F(GpuPairsTest, TheKernelIsOneOfTheDestinationsGpu) {
-  ShmTransport transport(By(GpuCopyPolicy::kKernel), workers_);
+  CopyScheduler transport(By(GpuCopyPolicy::kKernel), workers_, workers_);
   const auto read = transport.Start(Between(2, 1, 20'000), 0, 1);
   Poll(transport);
   EXPECT_EQ(JobsOfEach(), (std::vector<size_t>{0, 0, 4, 0, 0, 0}));
@@ -91,7 +92,7 @@ TEST_F(GpuPairsTest, TheKernelIsOneOfTheDestinationsGpu) {
 
 // A kernel that takes milliseconds says that others compute on its GPU.
 TEST_F(GpuPairsTest, TheKernelRunsOnTheGpuThatIsIdle) {
-  ShmTransport transport(By(GpuCopyPolicy::kAuto), workers_);
+  CopyScheduler transport(By(GpuCopyPolicy::kAuto), workers_, workers_);
   const auto operation = transport.Start(Between(0, 1, 60'000), 0, 1);
   Poll(transport);
   EXPECT_EQ(JobsOfEach(), (std::vector<size_t>{2, 0, 0, 0, 0, 0})) << "a few go ahead";
@@ -110,7 +111,7 @@ TEST_F(GpuPairsTest, TheKernelRunsOnTheGpuThatIsIdle) {
 
 // Blocks of different size are copied by different means: neither waits behind the other.
 TEST_F(GpuPairsTest, LargeBlocksGoOnBesideAKernelOfSmallOnes) {
-  ShmTransport transport(By(GpuCopyPolicy::kAuto), workers_);
+  CopyScheduler transport(By(GpuCopyPolicy::kAuto), workers_, workers_);
   const auto small = transport.Start(Between(0, 1, 60'000), 0, 1);
   auto plan = Between(0, 1, 1'000);
   plan->bytes = 1'000ULL << 20;  // as if they were long
@@ -127,7 +128,7 @@ TEST_F(GpuPairsTest, LargeBlocksGoOnBesideAKernelOfSmallOnes) {
 }
 
 TEST_F(GpuPairsTest, EveryWorkerWithAGpuCopiesToAndFromTheHostButForThoseOfKernels) {
-  ShmTransport transport(By(GpuCopyPolicy::kAuto), workers_);
+  CopyScheduler transport(By(GpuCopyPolicy::kAuto), workers_, workers_);
   const auto operation = transport.Start(Plan(Map(kGpu, 0), Map(kHost), 60'000), 0, 1);
   Poll(transport);
   const std::vector<size_t> jobs = JobsOfEach();
@@ -137,7 +138,7 @@ TEST_F(GpuPairsTest, EveryWorkerWithAGpuCopiesToAndFromTheHostButForThoseOfKerne
 }
 
 TEST_F(GpuPairsTest, PairsDoNotWaitForEachOther) {
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), workers_);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), workers_, workers_);
   const auto first = transport.Start(Between(0, 0, 60'000), 5, 1);
   const auto second = transport.Start(Between(1, 2, 60'000), 5, 2);
   Poll(transport);
@@ -149,7 +150,7 @@ TEST_F(GpuPairsTest, PairsDoNotWaitForEachOther) {
 TEST_F(GpuPairsTest, NoKernelFollowsAddressesThatItsGpuDoesNotReach) {
   workers_.peers = false;
   for (const GpuCopyPolicy policy : {GpuCopyPolicy::kAuto, GpuCopyPolicy::kKernel}) {
-    ShmTransport transport(By(policy), workers_);
+    CopyScheduler transport(By(policy), workers_, workers_);
     const auto apart = transport.Start(Between(0, 2, 20'000), 0, 1);
     const auto within = transport.Start(Between(1, 1, 20'000), 0, 2);
     Poll(transport);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lib/gpu/gpu_drivers.h"
+#include "sidecar/copy/shm_transport.h"
 #include "sidecar/memory/gpu_handle_file.h"
 #include "sidecar/worker/pool/worker_pool.h"
 #include "tests/contracts/transport_contract.h"
@@ -21,14 +22,18 @@ namespace {
 
 using testing::TestArena;
 
-// The ipc transport and the one whose workers it uses, which ends its operations, as one.
+// The ipc transport, and the shm transport that polls the scheduler for it, as one.
 class IpcWithWorkers final : public Transport {
  public:
-  IpcWithWorkers(const ShmOptions& options, worker::WorkerPool& pool)
-      : copies_(options, pool), ipc_([] { return Status(); }, copies_) {}
+  IpcWithWorkers(const CopySchedulerOptions& options, worker::WorkerPool& pool)
+      : copies_(options, pool, pool), shm_(copies_), ipc_([] { return Status(); }, copies_) {}
 
-  wire::Path path() const override { return ipc_.path(); }
+  TransportTraits traits() const override { return ipc_.traits(); }
   Status Probe() override { return ipc_.Probe(); }
+  Status CanCarry(const LocalSide& local,
+                  const std::vector<RemoteAllocation>& remote) const override {
+    return ipc_.CanCarry(local, remote);
+  }
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override {
     return ipc_.CanReach(local, remote);
@@ -37,11 +42,15 @@ class IpcWithWorkers final : public Transport {
                                    uint64_t token) override {
     return ipc_.Start(std::move(plan), priority, token);
   }
-  bool Poll(std::vector<uint64_t>* attention) override { return copies_.Poll(attention); }
-  nanoseconds Unattended() const override { return copies_.Unattended(); }
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    PollOutcome outcome = ipc_.Poll(ready_tokens);
+    outcome.Add(shm_.Poll(ready_tokens));
+    return outcome;
+  }
 
  private:
-  ShmTransport copies_;
+  CopyScheduler copies_;
+  ShmTransport shm_;
   IpcTransport ipc_;
 };
 

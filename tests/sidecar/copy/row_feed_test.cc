@@ -2,7 +2,6 @@
 // copies them.
 #include <set>
 
-#include "sidecar/copy/ipc_transport.h"
 #include "tests/sidecar/copy/gpu_feed_fixture.h"
 
 namespace gantry::transport {
@@ -55,7 +54,7 @@ class RowFeedTest : public GpuFeedTest {
   static HandPool PoolOnTwo(int workers) {
     HandPool pool(workers);
     for (int worker = 0; worker < workers; ++worker)
-      pool.homes[static_cast<size_t>(worker)] = worker % 2;
+      pool.gpus_of_workers[static_cast<size_t>(worker)] = worker % 2;
     return pool;
   }
   void ExpectAllLayersCopied(uint32_t units) const {
@@ -66,12 +65,12 @@ class RowFeedTest : public GpuFeedTest {
     EXPECT_EQ(std::multiset<uint64_t>(pool_.copied.begin(), pool_.copied.end()), expected);
   }
 
-  std::vector<uint64_t> attention_;
+  std::vector<uint64_t> ready_tokens_;
 };
 
 TEST_F(RowFeedTest, EveryRowIsCopiedOnceByEitherMeans) {
   for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
-    ShmTransport transport(By(policy), pool_);
+    CopyScheduler transport(By(policy), pool_, pool_);
     pool_.copied.clear();
     const auto operation = transport.Start(Layers(Singles(1500)), 0, 1);
     Run(&transport, *operation);
@@ -86,23 +85,23 @@ TEST_F(RowFeedTest, EveryRowIsCopiedOnceByEitherMeans) {
 
 // So that the GPU begins early: what counts are the blocks.
 TEST_F(RowFeedTest, TheFirstJobsOfAKernelHaveFewBlocks) {
-  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
+  CopyScheduler transport(By(GpuCopyPolicy::kKernel), pool_, pool_);
   const auto operation = transport.Start(Layers(Singles(1500)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   ASSERT_GE(pool_.jobs[0].size(), 2U);
   EXPECT_EQ(pool_.jobs[0][0].destinations.size(), 1024U);
   EXPECT_EQ(pool_.jobs[0][1].destinations.size(), 2048U);
   operation->Stop();
   for (int i = 0; i < 100; ++i) {
     pool_.FinishOneEach();
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
   }
 }
 
 TEST_F(RowFeedTest, WhatALostWorkerHadIsPostedOnceMore) {
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool_);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool_, pool_);
   const auto operation = transport.Start(Layers(Singles(900)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   pool_.Lose(0);
   Run(&transport, *operation);
   ASSERT_TRUE(operation->finished());
@@ -113,11 +112,11 @@ TEST_F(RowFeedTest, WhatALostWorkerHadIsPostedOnceMore) {
 
 TEST_F(RowFeedTest, ItemsOfRowsThatFailedAreUnfinishedAndNoOthers) {
   pool_.places = 2;  // two segments a job
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool_);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool_, pool_);
   // Items 0 to 2, 3, 4 and 5, 6 of the plan.
   const auto operation =
       transport.Start(Layers({{0, 9, 3, 0}, {20, 0, 1, 3}, {30, 50, 2, 4}, {40, 70, 1, 6}}), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   int first = pool_.jobs[0].empty() ? 1 : 0;
   if (!pool_.jobs[1].empty() && pool_.jobs[1].front().destinations.front() == 0) first = 1;
   ASSERT_FALSE(pool_.jobs[static_cast<size_t>(first)].empty());
@@ -126,7 +125,7 @@ TEST_F(RowFeedTest, ItemsOfRowsThatFailedAreUnfinishedAndNoOthers) {
   queue.pop_front();
   for (int i = 0; i < 100 && !operation->finished(); ++i) {
     pool_.FinishOneEach();
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
   }
   ASSERT_TRUE(operation->finished());
   ASSERT_TRUE(operation->error());
@@ -140,29 +139,28 @@ TEST_F(RowFeedTest, ItemsOfRowsThatFailedAreUnfinishedAndNoOthers) {
 
 // What has a side on the host goes through staging memory, and other transports have no engines.
 TEST_F(RowFeedTest, OnlyWhatIsBetweenGpusIsPlannedByRows) {
-  ShmTransport by_engines(By(GpuCopyPolicy::kEngines), pool_);
-  const IpcTransport ipc([] { return Status(); }, by_engines);
+  CopyScheduler by_engines(By(GpuCopyPolicy::kEngines), pool_, pool_);
   const auto gpu = Map(kGpu);
   const auto host = Map(kHost);
-  const RowLimits limits = ipc.RowsOf({gpu}, {{gpu}});
+  const CopyHints& hints = by_engines.hints();
+  const RowLimits limits = hints.RowsOf({gpu}, {{gpu}});
   EXPECT_TRUE(limits.any());
   EXPECT_GE(limits.bytes_max, limits.rows_min * limits.few_row_bytes_max);
   EXPECT_GT(limits.few_row_bytes_max, limits.row_bytes_max);
   EXPECT_LT(limits.step_max, uint64_t{1} << 31);
-  EXPECT_FALSE(ipc.RowsOf({gpu}, {{host}}).any());
-  EXPECT_FALSE(ipc.RowsOf({host}, {{gpu}}).any());
-  EXPECT_FALSE(ipc.RowsOf({gpu, host}, {{gpu}}).any());
-  EXPECT_FALSE(transport_.RowsOf({host}, {{host}}).any());
+  EXPECT_FALSE(hints.RowsOf({gpu}, {{host}}).any());
+  EXPECT_FALSE(hints.RowsOf({host}, {{gpu}}).any());
+  EXPECT_FALSE(hints.RowsOf({gpu, host}, {{gpu}}).any());
+  EXPECT_FALSE(hints.RowsOf({host}, {{host}}).any());
 }
 
 // Who will copy is not known when it is planned: what was seen last decides.
 TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
-  pool_.homes = {0, 1};
-  const IpcTransport ipc([] { return Status(); }, transport_);
+  pool_.gpus_of_workers = {0, 1};
   const auto here = Map(kGpu, 0);
   const auto there = Map(kGpu, 1);
   const auto by_rows = [&](const auto& local, const auto& remote) {
-    return ipc.RowsOf({local}, {{remote}}).any();
+    return transport_.hints().RowsOf({local}, {{remote}}).any();
   };
   const auto look = [&](const auto& memory, int worker, nanoseconds taken) {
     const auto operation = transport_.Start(Plan(memory, memory, 3000), 0, ++tokens_);
@@ -184,17 +182,16 @@ TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
   EXPECT_FALSE(by_rows(there, there)) << "looks found it idle again";
   EXPECT_FALSE(by_rows(here, there));
   EXPECT_TRUE(by_rows(here, here));
-  ShmTransport by_kernels(By(GpuCopyPolicy::kKernel), pool_);
-  const IpcTransport asked([] { return Status(); }, by_kernels);
-  EXPECT_FALSE(asked.RowsOf({here}, {{here}}).any());
+  CopyScheduler by_kernels(By(GpuCopyPolicy::kKernel), pool_, pool_);
+  EXPECT_FALSE(by_kernels.hints().RowsOf({here}, {{here}}).any());
 }
 
 // A GPU's engines are at one copy of rows at a time.
 TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOver) {
   HandPool pool = PoolOnTwo(5);
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
   const auto operation = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
     EXPECT_EQ(pool.jobs[worker].empty(), worker >= 2) << worker;
   }
@@ -204,11 +201,11 @@ TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOver) {
 // The other workers of its GPUs copy for transfers of other queues meanwhile.
 TEST_F(RowFeedTest, WhatIsMostlyRowsLeavesOtherWorkersToOtherQueues) {
   HandPool pool = PoolOnTwo(4);
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
   const auto rows = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
   const auto host = transport.Start(Plan(kHost, 20'000), 0, 2);
   for (int round = 0; round < 1000 && !(rows->finished() && host->finished()); ++round) {
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
     pool.FinishOneEach();
   }
   EXPECT_TRUE(rows->finished() && host->finished());
@@ -218,9 +215,9 @@ TEST_F(RowFeedTest, WhatIsMostlyRowsLeavesOtherWorkersToOtherQueues) {
 
 TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
   HandPool pool = PoolOnTwo(12);
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
   const auto operation = transport.Start(MostlyLoose(), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
     EXPECT_FALSE(pool.jobs[worker].empty()) << worker;
   }
@@ -230,10 +227,10 @@ TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
 // What is mostly no rows takes its turn whole: who copies rows would be the only one at work on it.
 TEST_F(RowFeedTest, LooseBlocksAreOfTheTransferWhoseTurnItIs) {
   HandPool pool = PoolOnTwo(12);
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
   const auto first = transport.Start(MostlyLoose(), 0, 1);
   const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   EXPECT_EQ(first->progress().workers, 12U);
   End(&transport, &pool, first.get());
   End(&transport, &pool, second.get());
@@ -245,7 +242,7 @@ TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
   const auto shortest = [&](int transfers) {
     HandPool pool = PoolOnTwo(2);
     pool.lists = false;
-    ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+    CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
     std::vector<std::unique_ptr<Operation>> operations;
     for (int i = 0; i < transfers; ++i) {
       auto plan = LayersOfTwo({});
@@ -259,7 +256,7 @@ TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
     }
     uint64_t least = UINT64_MAX;
     for (int round = 0; round < 1000 && !operations[0]->finished(); ++round) {
-      transport.Poll(&attention_);
+      transport.Poll(&ready_tokens_);
       if (!pool.jobs[0].empty()) least = std::min(least, pool.jobs[0].front().bytes);
       pool.FinishOneEach();
     }
@@ -272,16 +269,16 @@ TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
 }
 
 TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {
-  ShmTransport transport(ShmOptions{}, pool_);
+  CopyScheduler transport({}, pool_, pool_);
   const auto one = transport.Start(Layers(Singles(1)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   EXPECT_EQ(one->progress().gpu_reason, GpuCopyReason::kFewBlocks);
   const auto many = transport.Start(Layers(Singles(40)), 0, 2);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   EXPECT_EQ(many->progress().gpu_reason, GpuCopyReason::kIdle);
   for (int i = 0; i < 100; ++i) {
     pool_.FinishOneEach();
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
   }
   EXPECT_TRUE(one->finished() && many->finished());
 }

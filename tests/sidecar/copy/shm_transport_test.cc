@@ -18,7 +18,7 @@ template <typename Pool>
 class ShmHarness : public testing::TransportHarness {
  public:
   explicit ShmHarness(std::unique_ptr<Pool> pool)
-      : pool_(std::move(pool)), transport_(ShmOptions{}, *pool_) {}
+      : pool_(std::move(pool)), copies_({}, *pool_, *pool_), transport_(copies_) {}
 
   Transport& transport() override { return transport_; }
   std::shared_ptr<const memory::MappedAllocation> Local(const TestArena& arena) override {
@@ -33,6 +33,7 @@ class ShmHarness : public testing::TransportHarness {
 
  protected:
   std::unique_ptr<Pool> pool_;
+  CopyScheduler copies_;
   ShmTransport transport_;
 };
 
@@ -88,10 +89,11 @@ class ShmTransportTest : public ::testing::Test {
 
 TEST_F(ShmTransportTest, HigherPriorityGoesFirst) {
   worker::FakeCopyPool pool(1);
-  ShmOptions options;
+  CopySchedulerOptions options;
   options.inflight_jobs_max = 1;
   options.job_segments_max = 1;
-  ShmTransport transport(options, pool);
+  CopyScheduler copies(options, pool, pool);
+  ShmTransport transport(copies);
   FakePoolHarness memory_of;
   TestArena arena(64 * 1024);
   memory::AllocationSource source;

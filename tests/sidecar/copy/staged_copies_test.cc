@@ -17,7 +17,6 @@ constexpr uint64_t kBytes = 64 * 1024;
 // To the copies memory is memory: the host's stands for a GPU's.
 class StagedCopiesTest : public ::testing::Test {
  protected:
-  StagedCopiesTest() { copies_.RunOn(&shm_); }
   ~StagedCopiesTest() override { CloseDriven(); }
 
   std::shared_ptr<const memory::MappedAllocation> Map(const TestArena& arena) {
@@ -40,9 +39,9 @@ class StagedCopiesTest : public ::testing::Test {
     while (outcomes_.size() < outcomes && Clock::now() < limit) DriveOnce();
   }
   void DriveOnce() {
-    std::vector<uint64_t> attention;
-    const bool any = shm_.Poll(&attention);
-    EXPECT_TRUE(attention.empty());  // transfers know nothing of these
+    std::vector<uint64_t> ready_tokens;
+    const bool any = scheduler_.Poll(&ready_tokens).progressed;
+    EXPECT_TRUE(ready_tokens.empty());  // transfers know nothing of these
     if (!copies_.Poll() && !any) std::this_thread::sleep_for(milliseconds(1));
   }
   void CloseDriven() {
@@ -56,12 +55,12 @@ class StagedCopiesTest : public ::testing::Test {
   }
 
   worker::FakeCopyPool pool_{2};
-  ShmTransport shm_{{}, pool_};
+  CopyScheduler scheduler_{{}, pool_, pool_};
   TestArena arena_{kBytes, 1};
   TestArena stage_arena_{kBytes, 2};
   std::shared_ptr<const memory::MappedAllocation> memory_ = Map(arena_);
   std::atomic<int> calls_at_ = 0;
-  StagedCopies copies_{Map(stage_arena_), [] {},
+  StagedCopies copies_{scheduler_, Map(stage_arena_), [] {},
                        [this](TimePoint, const std::function<void()>&) { ++calls_at_; }};
   std::vector<Status> outcomes_;
 };
@@ -142,8 +141,8 @@ TEST_F(StagedCopiesTest, WhatALostWorkerLeavesIsNotBegunAgainAfterItsEnd) {
   std::this_thread::sleep_until(end);
   pool_.LoseWorker(pool_.posted().front().worker);
   pool_.Release();
-  std::vector<uint64_t> attention;
-  for (int i = 0; i < 5; ++i) shm_.Poll(&attention);
+  std::vector<uint64_t> ready_tokens;
+  for (int i = 0; i < 5; ++i) scheduler_.Poll(&ready_tokens);
   Drive(1);
   EXPECT_EQ(pool_.posted().size(), posted);
   ASSERT_EQ(outcomes_.size(), 1u);
@@ -177,7 +176,7 @@ TEST_F(StagedCopiesTest, GoesOnBesideTransfersOfAHigherPriorityThatNeverEnd) {
   segment.length = kBytes;
   for (int i = 0; i < kSegments; ++i) load->segments.push_back(segment);
   load->bytes = kBytes * kSegments;
-  auto running = shm_.Start(load, 5, 1);
+  auto running = scheduler_.Start(load, 5, 1);
   copies_.Start(Copy(true, 0, 0, kBytes));
   const TimePoint begun = Clock::now();
   while (outcomes_.empty() && !running->finished()) DriveOnce();
@@ -186,8 +185,8 @@ TEST_F(StagedCopiesTest, GoesOnBesideTransfersOfAHigherPriorityThatNeverEnd) {
   EXPECT_TRUE(outcomes_[0]);
   EXPECT_GE(Clock::now() - begun, milliseconds(50)) << "it has its priority";
   running->Stop();
-  std::vector<uint64_t> attention;
-  while (!running->finished()) shm_.Poll(&attention);
+  std::vector<uint64_t> ready_tokens;
+  while (!running->finished()) scheduler_.Poll(&ready_tokens);
 }
 
 TEST_F(StagedCopiesTest, AWorkerThatIsLostIsReplacedOnce) {

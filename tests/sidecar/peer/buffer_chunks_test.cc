@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/wire/peer_messages.h"
-#include "sidecar/peer/client/buffer_import.h"
+#include "sidecar/peer/link/buffer_import.h"
 #include "sidecar/peer/server/buffer_export.h"
 #include "tests/fakes/fake_verbs.h"
 #include "tests/sidecar/transport/rdma/rdma_world.h"

@@ -1,5 +1,5 @@
 // Descriptions that a peer should never have sent: each is refused before a number of it is used.
-#include "sidecar/peer/client/buffer_import.h"
+#include "sidecar/peer/link/buffer_import.h"
 
 #include <gtest/gtest.h>
 

@@ -23,7 +23,8 @@ class DescribedPathsTest : public ::testing::Test {
         world_.mapper_, kind == MemoryKind::kGpu ? arena_.gpu_source(0, kArena) : arena_.source());
   }
   // Of one allocation of each kind, all of them in the buffer.
-  wire::PeerBuffer Told(const std::vector<MemoryKind>& kinds, memory::OnNics on_nics,
+  wire::PeerBuffer Told(const std::vector<MemoryKind>& kinds,
+                        memory::NicRegistration nic_registration,
                         const WhyNotStaged& why_not = {}) {
     registry::Buffer::Description description;
     description.access = {true, true};
@@ -37,16 +38,16 @@ class DescribedPathsTest : public ::testing::Test {
     description.pieces =
         *memory::PieceMap::Create(pieces, std::vector<uint64_t>(kinds.size(), kArena));
     const auto buffer = std::make_shared<registry::Buffer>(
-        std::move(description), std::move(allocations), std::move(on_nics));
+        std::move(description), std::move(allocations), std::move(nic_registration));
     const auto told = ExportBuffer(*buffer, general_, why_not);
     EXPECT_TRUE(told) << told.error().message;
     return *told;
   }
-  memory::OnNics Registered() {
+  memory::NicRegistration Registered() {
     return world_.registrar_there_.Register({{Allocation(MemoryKind::kHost), 0, kArena}},
                                             {true, true});
   }
-  static memory::OnNics NotRegistered() {
+  static memory::NicRegistration NotRegistered() {
     return Fail(ErrorCode::kPathUnavailable, "no device reaches it");
   }
   static const wire::PathReport& Of(const wire::PeerBuffer& told, Path path) {

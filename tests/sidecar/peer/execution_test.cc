@@ -6,8 +6,8 @@
 
 #include "lib/wire/peer_execution_messages.h"
 #include "sidecar/copy/shm_transport.h"
-#include "sidecar/peer/execution/execution_caller.h"
-#include "sidecar/peer/execution/execution_desk.h"
+#include "sidecar/peer/execution/execution_client.h"
+#include "sidecar/peer/execution/execution_server.h"
 #include "sidecar/peer/identity/session_proof.h"
 #include "sidecar/transfer/transfer_engine.h"
 #include "tests/fakes/fake_copy_pool.h"
@@ -28,36 +28,37 @@ struct Whole {
     sidecar.SetFdsMax(peer_fds_max);
     sidecar.server_options().quiesce_max = kQuiesceMax;
     std::vector<std::unique_ptr<transport::Transport>> transports;
-    transports.push_back(std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool));
+    transports.push_back(std::make_unique<transport::ShmTransport>(copies));
     engine::EngineOptions options;
     options.chunk_bytes_max = 4096;
-    engine = std::make_unique<engine::TransferEngine>(options, pool, std::move(transports),
-                                                      sidecar.registry(), events, metrics);
+    engine = std::make_unique<engine::TransferEngine>(
+        options, pool, copies.hints(), std::move(transports), sidecar.registry(), events, metrics);
     engine->SetPeerGateway(&sidecar.directory());
     sidecar.StopTransfersWith([this](const auto& revoked, Error why) {
       engine->StopTransfersUsing(revoked, std::move(why));
     });
-    desk = std::make_unique<peer::ExecutionDesk>(*engine, sidecar.registry());
-    desk->SetPeers(&sidecar.directory());
-    sidecar.server_options().executions = desk.get();
+    server = std::make_unique<peer::ExecutionServer>(*engine, sidecar.registry());
+    server->SetPeers(&sidecar.directory());
+    sidecar.server_options().executions = server.get();
     sidecar.StartServer();
-    caller = std::make_unique<peer::ExecutionCaller>(sidecar.directory(), sidecar.server());
-    engine->SetPeerExecutor(caller.get());
+    client = std::make_unique<peer::ExecutionClient>(sidecar.directory(), sidecar.server());
+    engine->SetPeerExecutor(client.get());
     buffer = sidecar.Register(arena, "kv");
   }
   ~Whole() {
     engine->Close();
-    caller->Close();
-    desk->Close();
+    client->Close();
+    server->Close();
     engine.reset();
   }
 
   worker::FakeCopyPool pool{2, 1};
+  transport::CopyScheduler copies{{}, pool, pool};
   TestArena arena;
   engine::EventLog events{1024};
   metrics::Metrics metrics{"test"};
-  std::unique_ptr<peer::ExecutionDesk> desk;  // outlives the server, which says when sessions end
-  std::unique_ptr<peer::ExecutionCaller> caller;
+  std::unique_ptr<peer::ExecutionServer> server;  // outlives the peer server
+  std::unique_ptr<peer::ExecutionClient> client;
   TestSidecar sidecar;
   std::unique_ptr<engine::TransferEngine> engine;
   std::shared_ptr<registry::Buffer> buffer;
@@ -66,8 +67,8 @@ struct Whole {
 class ExecutionTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    a_.sidecar.Meet(node_, "b");
-    b_.sidecar.Meet(node_, "a");
+    a_.sidecar.ConnectTo(node_, "b");
+    b_.sidecar.ConnectTo(node_, "a");
   }
   // Of a's caller: b's bytes to a. It names the generation: what fails is not tried again.
   Result<engine::TransferStatus> Read(int wait_ms) {
@@ -94,7 +95,7 @@ class ExecutionTest : public ::testing::Test {
   std::vector<std::string> RightProofs() {
     return a_.sidecar.server().ProofsFor(b_.sidecar.generation(), "node");
   }
-  static wire::PeerExecutionEnd Ask(RawInitiator& raw, const wire::PeerExecution& what) {
+  static wire::PeerExecutionEnd ExecuteAt(RawInitiator& raw, const wire::PeerExecution& what) {
     v1::ExecuteRequest request;
     wire::ToMessage(what, &request);
     request.set_session(raw.session());
@@ -133,8 +134,8 @@ TEST_F(ExecutionTest, BytesMoveAndBothSidesSayWho) {
 // The peer's memory needs not be mapped here, nor can it be.
 TEST_F(ExecutionTest, ThePeerMovesWhatCannotBeMappedHere) {
   Whole c(node_, "c", 3, /*peer_fds_max=*/0);
-  c.sidecar.Meet(node_, "b");
-  b_.sidecar.Meet(node_, "c");
+  c.sidecar.ConnectTo(node_, "b");
+  b_.sidecar.ConnectTo(node_, "c");
   wire::TransferRequest request;
   request.workload = "engine";
   request.local.push_back({"", "", "kv", 0});
@@ -188,9 +189,9 @@ TEST_F(ExecutionTest, OfThoseThatWaitTheMoreUrgentGoFirst) {
     Order& order;
     const int priority;
   };
-  peer::ExecutionCallerOptions options;
+  peer::ExecutionClientOptions options;
   options.running_max = 1;
-  peer::ExecutionCaller caller(a_.sidecar.directory(), a_.sidecar.server(), options);
+  peer::ExecutionClient client(a_.sidecar.directory(), a_.sidecar.server(), options);
   const auto begun = [&] {
     const MutexLock lock(order.mutex);
     return order.begun;
@@ -198,7 +199,7 @@ TEST_F(ExecutionTest, OfThoseThatWaitTheMoreUrgentGoFirst) {
   b_.pool.Hold();
   std::vector<std::unique_ptr<engine::PeerExecutor::Execution>> executions;
   for (const int priority : {-5, -1, 5, 0}) {
-    executions.push_back(caller.Execute(
+    executions.push_back(client.Execute(
         "b", priority, [this] { return Execution("", {}); }, In(10'000),
         std::make_shared<Watch>(order, priority)));
     ASSERT_TRUE(Eventually(5'000, [&] { return begun() == std::vector<int>{-5}; }));
@@ -209,15 +210,15 @@ TEST_F(ExecutionTest, OfThoseThatWaitTheMoreUrgentGoFirst) {
     return order.ended == 4;
   }));
   EXPECT_EQ(begun(), (std::vector<int>{-5, 5, 0, -1}));
-  caller.Close();
+  client.Close();
 }
 
 // Whoever is let in by b could else use what b may do at a.
 TEST_F(ExecutionTest, WhoDoesNotKnowTheSessionIsNotTheOneWhoseMemoryItIs) {
   RawInitiator raw(node_, "b", "a");
   raw.OpenSession(b_.sidecar.generation());
-  EXPECT_EQ(CodeOf(Ask(raw, Execution("none", {}))), ErrorCode::kPeerUnavailable);
-  EXPECT_EQ(CodeOf(Ask(raw, Execution("own", {peer::SessionProof(raw.session())}))),
+  EXPECT_EQ(CodeOf(ExecuteAt(raw, Execution("none", {}))), ErrorCode::kPeerUnavailable);
+  EXPECT_EQ(CodeOf(ExecuteAt(raw, Execution("own", {peer::SessionProof(raw.session())}))),
             ErrorCode::kPeerUnavailable);
   EXPECT_TRUE(b_.engine->List("engine", false, 10).empty());
   const auto proofs = RightProofs();
@@ -225,7 +226,7 @@ TEST_F(ExecutionTest, WhoDoesNotKnowTheSessionIsNotTheOneWhoseMemoryItIs) {
   EXPECT_TRUE(
       a_.sidecar.server().ProofsFor(b_.sidecar.generation(), "certificate\nspiffe://h").empty())
       << "what is for b is not given to another who says to be b";
-  EXPECT_FALSE(Ask(raw, Execution("right", proofs)).error);
+  EXPECT_FALSE(ExecuteAt(raw, Execution("right", proofs)).error);
 }
 
 TEST_F(ExecutionTest, TheCallersRightsAreLookedAt) {
@@ -235,53 +236,54 @@ TEST_F(ExecutionTest, TheCallersRightsAreLookedAt) {
   const auto hidden = b_.sidecar.Register(arena, "hidden", {false, true});
   auto what = Execution("hidden", RightProofs());
   what.callees[0] = {"", "engine", "hidden", hidden->description().generation};
-  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kPermissionDenied) << "it grants no remote_read";
+  EXPECT_EQ(CodeOf(ExecuteAt(raw, what)), ErrorCode::kPermissionDenied)
+      << "it grants no remote_read";
   what.id = "write";
   what.operation = wire::Operation::kWrite;
-  EXPECT_FALSE(Ask(raw, what).error) << "it grants remote_write";
+  EXPECT_FALSE(ExecuteAt(raw, what).error) << "it grants remote_write";
   what = Execution("stale", RightProofs());
   what.callees[0].generation += 1;
-  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kStaleGeneration);
+  EXPECT_EQ(CodeOf(ExecuteAt(raw, what)), ErrorCode::kStaleGeneration);
   what = Execution("outside", RightProofs());
   what.ranges[0].length = kBytes + 1;
-  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(CodeOf(ExecuteAt(raw, what)), ErrorCode::kOutOfRange);
   what = Execution("gone", RightProofs());
   what.callees[0].buffer = "gone";
-  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kUnregistered);
+  EXPECT_EQ(CodeOf(ExecuteAt(raw, what)), ErrorCode::kUnregistered);
 }
 
 TEST_F(ExecutionTest, OneThatWasEndedBeforeItCameDoesNotBegin) {
-  const auto end = b_.desk->End("session", "late");
+  const auto end = b_.server->End("session", "late");
   ASSERT_TRUE(end);
   EXPECT_EQ(CodeOf(*end), ErrorCode::kCancelled);
   auto what = Execution("late", RightProofs());
-  peer::ExecutionDesk::Caller caller{"session",         "a", {}, [] { return false; }, [] {},
-                                     [](const auto&) {}};
-  EXPECT_EQ(CodeOf(b_.desk->Execute(caller, what)), ErrorCode::kCancelled);
+  peer::ExecutionServer::Caller caller{"session",         "a", {}, [] { return false; }, [] {},
+                                       [](const auto&) {}};
+  EXPECT_EQ(CodeOf(b_.server->Execute(caller, what)), ErrorCode::kCancelled);
   what.id = "another";
-  EXPECT_FALSE(b_.desk->Execute(caller, what).error);
-  EXPECT_FALSE(b_.desk->End("session", "another")->error) << "what became of it is remembered";
+  EXPECT_FALSE(b_.server->Execute(caller, what).error);
+  EXPECT_FALSE(b_.server->End("session", "another")->error) << "what became of it is remembered";
 }
 
 // Its admission may wait for descriptions from the very peer that asks for its end.
 TEST_F(ExecutionTest, OneThatIsBeingAdmittedEndsAtOnceAndDoesNotBegin) {
   std::promise<void> admitting, go_on;
-  peer::ExecutionDesk::Caller caller{"session",
-                                     "a",
-                                     {},
-                                     [&] {
-                                       admitting.set_value();
-                                       go_on.get_future().wait();
-                                       return false;
-                                     },
-                                     [] {},
-                                     [](const auto&) {}};
+  peer::ExecutionServer::Caller caller{"session",
+                                       "a",
+                                       {},
+                                       [&] {
+                                         admitting.set_value();
+                                         go_on.get_future().wait();
+                                         return false;
+                                       },
+                                       [] {},
+                                       [](const auto&) {}};
   auto running = std::async(std::launch::async, [&] {
-    return b_.desk->Execute(caller, Execution("slow", RightProofs()));
+    return b_.server->Execute(caller, Execution("slow", RightProofs()));
   });
   admitting.get_future().wait();
   const TimePoint asked = Clock::now();
-  const auto end = b_.desk->End("session", "slow");
+  const auto end = b_.server->End("session", "slow");
   EXPECT_LT(Clock::now() - asked, milliseconds(2'000));
   go_on.set_value();
   ASSERT_TRUE(end);
@@ -296,18 +298,18 @@ TEST_F(ExecutionTest, ItIsStoppedWhenNobodyListensOrItsSessionEnds) {
   bool gone = false;
   for (const bool by_session : {false, true}) {
     gone = false;
-    peer::ExecutionDesk::Caller caller{"session",
-                                       "a",
-                                       {},
-                                       [&] { return gone; },
-                                       [] {},
-                                       [&](const auto&) {
-                                         if (by_session) b_.desk->EndSession("session");
-                                         gone = !by_session;
-                                       }};
+    peer::ExecutionServer::Caller caller{"session",
+                                         "a",
+                                         {},
+                                         [&] { return gone; },
+                                         [] {},
+                                         [&](const auto&) {
+                                           if (by_session) b_.server->EndSession("session");
+                                           gone = !by_session;
+                                         }};
     auto what = Execution(by_session ? "session" : "gone", RightProofs());
     what.ranges[0].length = kBytes;
-    auto running = std::async(std::launch::async, [&] { return b_.desk->Execute(caller, what); });
+    auto running = std::async(std::launch::async, [&] { return b_.server->Execute(caller, what); });
     EXPECT_EQ(running.wait_for(milliseconds(50)), std::future_status::timeout);
     b_.pool.Release();
     EXPECT_EQ(CodeOf(running.get()), ErrorCode::kCancelled);
@@ -338,13 +340,13 @@ TEST_F(ExecutionTest, APeerThatDoesNotAnswerLosesItsSession) {
 
 // What it has read it may still store in its own memory, for as long as it says that it may need.
 TEST_F(ExecutionTest, AWriteIsOverWhenThePeerMustBeQuiet) {
-  peer::ExecutionCallerOptions options;
+  peer::ExecutionClientOptions options;
   options.silence_max = milliseconds(0);
   options.quiesce_max = milliseconds(0);  // the peer's own word counts
-  peer::ExecutionCaller caller(a_.sidecar.directory(), a_.sidecar.server(), options);
+  peer::ExecutionClient client(a_.sidecar.directory(), a_.sidecar.server(), options);
   const auto watch = std::make_shared<peer::TimedWatcher>();
   b_.pool.Hold();
-  const auto execution = caller.Execute(
+  const auto execution = client.Execute(
       "b", 0,
       [this] {
         auto what = Execution("", {});
@@ -363,7 +365,7 @@ TEST_F(ExecutionTest, AWriteIsOverWhenThePeerMustBeQuiet) {
   ASSERT_EQ(ended.wait_for(milliseconds(20'000)), std::future_status::ready);
   EXPECT_GE(ended.get() - stop, kQuiesceMax);
   stopped.get();
-  caller.Close();
+  client.Close();
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sidecar/messaging/hold_table.h"
-#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/link/peer_outbox.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/sidecar/peer/raw_owner.h"
 #include "tests/sidecar/peer/test_sidecar.h"
@@ -55,7 +55,7 @@ TEST_F(HoldEndsTest, NoneIsRefusedForWantOfRoom) {
   engine::HoldTable holds(there.workloads(), there.registry(), events, metrics);
   there.server_options().holds = &holds;
   there.StartServer();
-  here_.Meet(node_, "there");
+  here_.ConnectTo(node_, "there");
   const TestArena arena(4096);
   const auto buffer = there.Register(arena, "k");
   ASSERT_TRUE(
@@ -78,7 +78,7 @@ TEST_F(HoldEndsTest, NoneIsRefusedForWantOfRoom) {
 
 TEST_F(HoldEndsTest, ThoseThatWaitAreSaidTogether) {
   RawOwner owner({{kManyAtOnce}});
-  here_.MeetAt(owner.address(), "owner");
+  here_.ConnectToAddress(owner.address(), "owner");
   PeerOutbox outbox(here_.directory());
   const auto uses = EndMany(outbox, owner, wire::kPeerHoldUseEndsMax + 100);
   EXPECT_TRUE(Eventually(10'000, [&] { return owner.ended() == uses; }));
@@ -87,7 +87,7 @@ TEST_F(HoldEndsTest, ThoseThatWaitAreSaidTogether) {
 
 TEST_F(HoldEndsTest, AnOwnerThatTakesOneAtATimeIsToldEach) {
   RawOwner owner({});
-  here_.MeetAt(owner.address(), "owner");
+  here_.ConnectToAddress(owner.address(), "owner");
   PeerOutbox outbox(here_.directory());
   const auto uses = EndMany(outbox, owner, 300);
   EXPECT_TRUE(Eventually(10'000, [&] { return owner.ended() == uses; }));
@@ -96,7 +96,7 @@ TEST_F(HoldEndsTest, AnOwnerThatTakesOneAtATimeIsToldEach) {
 
 TEST_F(HoldEndsTest, AnOwnerThatHasNoThreadForItIsToldAgain) {
   RawOwner owner({{kManyAtOnce}, 3});
-  here_.MeetAt(owner.address(), "owner");
+  here_.ConnectToAddress(owner.address(), "owner");
   PeerOutbox outbox(here_.directory());
   outbox.EndHoldUse("owner", 7, true);
   EXPECT_TRUE(Eventually(5'000, [&] { return owner.ended() == std::set<uint64_t>{7}; }));
@@ -104,7 +104,7 @@ TEST_F(HoldEndsTest, AnOwnerThatHasNoThreadForItIsToldAgain) {
 
 TEST_F(HoldEndsTest, TheyDoNotWaitForNotifications) {
   RawOwner owner({{kManyAtOnce}});
-  here_.MeetAt(owner.address(), "owner");
+  here_.ConnectToAddress(owner.address(), "owner");
   PeerOutbox outbox(here_.directory());
   owner.HoldCalls(false, true);
   wire::Notification notification;
@@ -124,7 +124,7 @@ TEST_F(HoldEndsTest, TheyDoNotWaitForNotifications) {
 
 TEST_F(HoldEndsTest, AStopGivesThemUp) {
   RawOwner owner({{kManyAtOnce}});
-  here_.MeetAt(owner.address(), "owner");
+  here_.ConnectToAddress(owner.address(), "owner");
   const TimePoint begin = Clock::now();
   {
     PeerOutbox outbox(here_.directory());

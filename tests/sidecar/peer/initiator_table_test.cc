@@ -37,7 +37,7 @@ class InitiatorTableTest : public ::testing::Test {
     session_ = opened->session;
   }
   void Describe(const std::string& buffer) {
-    table_.Keep(session_, buffer, *table_.Mark(session_, buffer), kBoth);
+    table_.CommitDescribe(session_, buffer, *table_.BeginDescribe(session_, buffer), kBoth);
   }
   // Of buffer "kv"; how often `refused_` answers is counted.
   InitiatorTable::Releases Revoke(milliseconds time, std::optional<bool> refused) {

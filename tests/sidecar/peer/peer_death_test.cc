@@ -62,7 +62,7 @@ TEST_F(PeerDeathTest, AKilledPeersMemoryIsUnmappedWithinASecond) {
   PeerProcess owner({"owner", node_.path(), "prefill"});
   ASSERT_TRUE(owner.ready());
   TestSidecar initiator(node_, "decode", mapper_);
-  initiator.Meet(node_, "prefill");
+  initiator.ConnectTo(node_, "prefill");
   ASSERT_TRUE(initiator.Acquire("prefill", {"k.0"}));
   ASSERT_EQ(mapper_.live(), 1u);
   owner.Kill();
@@ -82,7 +82,7 @@ TEST_F(PeerDeathTest, APeerThatHangsIsDownAndItsMemoryUnmapped) {
   ASSERT_TRUE(owner.ready());
   TestSidecar initiator(node_, "decode", mapper_);
   initiator.SetSilenceMax(milliseconds(600));
-  initiator.Meet(node_, "prefill");
+  initiator.ConnectTo(node_, "prefill");
   ASSERT_TRUE(initiator.Acquire("prefill", {"k.0"}));
   owner.Signal(SIGSTOP);
   EXPECT_TRUE(Eventually(3'000, [&] { return mapper_.live() == 0; }));
@@ -96,7 +96,7 @@ TEST_F(PeerDeathTest, APeerThatHangsDoesNotHoldTheStopUp) {
   PeerProcess owner({"owner", node_.path(), "prefill"});
   ASSERT_TRUE(owner.ready());
   auto initiator = std::make_unique<TestSidecar>(node_, "decode", mapper_);
-  initiator->Meet(node_, "prefill");
+  initiator->ConnectTo(node_, "prefill");
   owner.Signal(SIGSTOP);
   auto fetch = std::async(std::launch::async, [&] {
     return initiator->Acquire("prefill", {"k.0"}, 0, 20'000).error().code;

@@ -16,7 +16,7 @@ class PeerDirectoryTest : public ::testing::Test {
   void SetUp() override {
     owner_ = std::make_unique<TestSidecar>(node_, "prefill", owner_mapper_);
     owner_->StartServer();
-    initiator_.Meet(node_, "prefill");
+    initiator_.ConnectTo(node_, "prefill");
   }
   void TearDown() override {
     EXPECT_TRUE(initiator_.directory().Remove("prefill", In(5'000)));

@@ -1,5 +1,5 @@
 // Two whole sidecars over real sockets: what one registers, the other maps, uses and lets go of.
-#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/link/peer_directory.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -42,7 +42,7 @@ TEST_F(PeerDirectoryTest, AnOfferThatThereIsNothingForHereIsNoPath) {
   owner_->OfferPaths({{wire::Path::kRdma, true, ""}, {wire::Path::kTcp, false, "it has none"}});
   owner_->StartServer();
   initiator_.DoWithoutRdma("--no-rdma turns it off");
-  initiator_.Meet(node_, "prefill");
+  initiator_.ConnectTo(node_, "prefill");
   const auto info = initiator_.directory().Get("prefill");
   ASSERT_TRUE(info);
   const wire::PathReport& rdma = info->paths.at(static_cast<size_t>(wire::Path::kRdma));
@@ -108,7 +108,7 @@ TEST_F(PeerDirectoryTest, DescriptorsOfPeersAreLimited) {
   CountingMapper mapper;
   TestSidecar small(node_, "small", mapper);
   small.SetFdsMax(3);
-  small.Meet(node_, "prefill");
+  small.ConnectTo(node_, "prefill");
   TestArena second(4096), third(4096);
   owner_->Register({&arena_, &second}, {{"two", {{0, 0, 4096}, {1, 0, 4096}}}});
   owner_->Register({&third, &arena_}, {{"others", {{0, 0, 4096}, {1, 0, 4096}}, {true, false}}});
@@ -123,7 +123,7 @@ TEST_F(PeerDirectoryTest, DescriptorsOfPeersAreLimited) {
   handles = RemoteBuffers();
   ASSERT_TRUE(small.directory().Remove("prefill", In(5'000)));
   EXPECT_EQ(small.directory().fds_held(), 0u);
-  small.Meet(node_, "prefill");
+  small.ConnectTo(node_, "prefill");
   EXPECT_TRUE(small.Acquire("prefill", {"others"}));
 }
 
@@ -242,7 +242,7 @@ TEST_F(PeerDirectoryTest, RemoveUnmapsNow) {
   ASSERT_TRUE(initiator_.directory().Remove("prefill", In(5'000)));
   EXPECT_EQ(mapper_.live(), 0u);
   EXPECT_EQ(initiator_.directory().Get("prefill").error().code, ErrorCode::kNotFound);
-  initiator_.Meet(node_, "prefill");
+  initiator_.ConnectTo(node_, "prefill");
 }
 
 TEST_F(PeerDirectoryTest, AnotherAddressIsAnotherPeer) {
@@ -273,7 +273,7 @@ TEST_F(PeerDirectoryTest, AnotherAddressUnmapsTheOldPeerHoweverShortTheWaitIs) {
 TEST_F(PeerDirectoryTest, CloseEndsTheWaitsAndLeavesWhatIsInUse) {
   CountingMapper mapper;
   TestSidecar closing(node_, "closing", mapper);
-  closing.Meet(node_, "prefill");
+  closing.ConnectTo(node_, "prefill");
   const auto buffer = owner_->Register(arena_, "k.0");
   auto handles = *closing.Acquire("prefill", {"k.0"});
   auto put = std::async(std::launch::async, [&] {
@@ -299,7 +299,7 @@ TEST_F(PeerDirectoryTest, CloseEndsTheWaitsAndLeavesWhatIsInUse) {
 TEST_F(PeerDirectoryTest, CloseEndsTheWaitForARemoval) {
   CountingMapper mapper;
   TestSidecar closing(node_, "closing", mapper);
-  closing.Meet(node_, "prefill");
+  closing.ConnectTo(node_, "prefill");
   owner_->Register(arena_, "k.0");
   auto handles = *closing.Acquire("prefill", {"k.0"});
   auto removal = std::async(std::launch::async,
@@ -346,7 +346,7 @@ TEST_F(PeerDirectoryTest, RoundsLeaveNoDescriptorBehind) {
     } else {
       ASSERT_TRUE(initiator_.directory().Remove("prefill", In(5'000)));
       ASSERT_TRUE(owner_->registry().Remove(buffer->description().id, In(5'000)));
-      initiator_.Meet(node_, "prefill");
+      initiator_.ConnectTo(node_, "prefill");
     }
     if (round == 3) after_first = OpenDescriptors();
   }

@@ -1,5 +1,5 @@
 // What is said to peers, over real sockets: in order, once, over new sessions, within its limits.
-#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/link/peer_outbox.h"
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ class PeerOutboxTest : public ::testing::Test {
     there_.server_options().notifications = &center_;
     there_.server_options().holds = &holds_;
     there_.StartServer();
-    here_.Meet(node_, "there");
+    here_.ConnectTo(node_, "there");
   }
   void TearDown() override { there_.StopServer(); }  // before what it serves
 
@@ -156,7 +156,7 @@ TEST_F(PeerOutboxTest, ATransfersIsGivenUpWhenThePeerIsDown) {
 
 TEST_F(PeerOutboxTest, WhatWaitsIsLimited) {
   PeerOutboxOptions options;
-  options.errands_max = 2;
+  options.messages_max = 2;
   options.bytes_max = 10;
   PeerOutbox outbox(here_.directory(), options);
   there_.StopServer();
@@ -183,7 +183,7 @@ TEST_F(PeerOutboxTest, AStopEndsWhatWaits) {
   EXPECT_EQ(outcomes_.names(), (Texts{"shutting_down", "shutting_down", "shutting_down"}));
 }
 
-TEST_F(PeerOutboxTest, ALaneEndsWhenItIsIdleAndComesBack) {
+TEST_F(PeerOutboxTest, AQueueEndsWhenItIsIdleAndComesBack) {
   PeerOutboxOptions options;
   options.idle_max = milliseconds(10);
   PeerOutbox outbox(here_.directory(), options);

@@ -47,11 +47,11 @@ class PeerRefusalTest : public ::testing::Test {
   // The silent peer's, of all of the buffer.
   std::unique_ptr<Operation> Write(registry::Buffer& buffer) {
     const auto used = buffer.Acquire();
-    EXPECT_TRUE(used && used->on_nics());
-    const auto& set = dynamic_cast<const MemoryRegionSet&>(**used->on_nics());
+    EXPECT_TRUE(used && used->nic_registration());
+    const auto& set = dynamic_cast<const MemoryRegionSet&>(**used->nic_registration());
     return world_.transport_.Start(
         world_.WithNics(transport::PlanOf(wire::Operation::kWrite, local_,
-                                          world_.Remote(set.ToldChunks()), 0, 0, kBytes)),
+                                          world_.Remote(set.ChunkDescriptors()), 0, 0, kBytes)),
         0, ++token_);
   }
   // Both are written to, and half of what is in flight has arrived.
@@ -60,13 +60,13 @@ class PeerRefusalTest : public ::testing::Test {
     fabric_.SetProgress(FakeFabric::Progress::kByStep);
     to_kv_ = Write(*kv_);
     to_other_ = Write(*other_);
-    std::vector<uint64_t> attention;
+    std::vector<uint64_t> ready_tokens;
     const TimePoint limit = In(10'000);
     while (steps_ < 16 && Clock::now() < limit) {
-      world_.transport_.Poll(&attention);
+      world_.transport_.Poll(&ready_tokens);
       if (fabric_.Step()) ++steps_;
     }
-    world_.transport_.Poll(&attention);
+    world_.transport_.Poll(&ready_tokens);
     ASSERT_GT(fabric_.pending(), 0u);
   }
   static std::vector<uint8_t> Bytes(const TestArena& arena) {
@@ -155,7 +155,7 @@ TEST_F(PeerRefusalTest, WhileTheBufferIsUsedHereItsSessionEndsInstead) {
     const Status removed = Remove(800, &peers);
     ASSERT_FALSE(removed);
     EXPECT_EQ(removed.error().code, ErrorCode::kDeadlineExceeded);
-    EXPECT_TRUE((*use).on_nics()) << "its devices have it as long as it is used";
+    EXPECT_TRUE((*use).nic_registration()) << "its devices have it as long as it is used";
     EXPECT_EQ(there_.live().regions, 2);
   }
   ASSERT_EQ(peers.size(), 1u);

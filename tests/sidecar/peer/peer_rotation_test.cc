@@ -50,7 +50,7 @@ class PeerRotationTest : public ::testing::Test {
 };
 
 TEST_F(PeerRotationTest, NoCallFailsAndNewConnectionsUseTheNewCertificate) {
-  initiator_.MeetAt(address(), "prefill");
+  initiator_.ConnectToAddress(address(), "prefill");
   std::atomic<int> calls{0}, failures{0}, meetings{0};
   std::atomic<bool> done{false};
   // Old connection: each generation of the buffer is asked for anew.
@@ -112,7 +112,7 @@ TEST_F(PeerRotationTest, AnAuthorityIsReplacedInThreeSteps) {
   // Who still shows what the old one signed is a stranger now.
   EXPECT_TRUE(Eventually(6'000, [&] { return Shown().empty(); }));
   ASSERT_TRUE(initiator_.directory().Remove("prefill", In(5'000)));
-  initiator_.MeetAt(address(), "prefill");
+  initiator_.ConnectToAddress(address(), "prefill");
 }
 
 TEST_F(PeerRotationTest, FilesThatDoNotFitChangeNothing) {

@@ -88,10 +88,10 @@ TEST_F(PeerServerTest, ATicketIsGoodOnce) {
   owner_.Register(arena_, "k.0");
   auto initiator = Initiator();
   const std::string ticket = initiator->TicketFor(*initiator->Describe("k.0"), true);
-  const auto first = initiator->Ask(initiator->lease(), "fds " + ticket);
+  const auto first = initiator->Exchange(initiator->lease(), "fds " + ticket);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_EQ(first->fds.size(), 1u);
-  const auto again = initiator->Ask(initiator->lease(), "fds " + ticket);
+  const auto again = initiator->Exchange(initiator->lease(), "fds " + ticket);
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, ErrorCode::kUnauthenticated);
 }
@@ -100,14 +100,15 @@ TEST_F(PeerServerTest, ForgedAndStolenTicketsGetNothing) {
   owner_.Register(arena_, "k.0");
   auto initiator = Initiator();
   auto thief = Initiator("thief");
-  EXPECT_FALSE(thief->Ask(thief->lease(), "fds " + RandomToken()));
+  EXPECT_FALSE(thief->Exchange(thief->lease(), "fds " + RandomToken()));
   const std::string ticket = initiator->TicketFor(*initiator->Describe("k.0"), true);
-  EXPECT_FALSE(thief->Ask(thief->lease(), "fds " + ticket));
-  EXPECT_FALSE(initiator->Ask(initiator->lease(), "fds " + ticket)) << "it was seen: it is void";
+  EXPECT_FALSE(thief->Exchange(thief->lease(), "fds " + ticket));
+  EXPECT_FALSE(initiator->Exchange(initiator->lease(), "fds " + ticket))
+      << "it was seen: it is void";
   const UniqueFd bare = initiator->ConnectFds();
   const std::string other = initiator->TicketFor(*initiator->Describe("k.0"), true);
-  EXPECT_FALSE(initiator->Ask(bare.get(), "fds " + other)) << "no lease on this connection";
-  EXPECT_FALSE(thief->Ask(bare.get(), "lease " + initiator->started().lease_ticket()));
+  EXPECT_FALSE(initiator->Exchange(bare.get(), "fds " + other)) << "no lease on this connection";
+  EXPECT_FALSE(thief->Exchange(bare.get(), "lease " + initiator->started().lease_ticket()));
 }
 
 TEST_F(PeerServerTest, ATicketExpires) {
@@ -118,7 +119,7 @@ TEST_F(PeerServerTest, ATicketExpires) {
   auto initiator = Initiator();
   const std::string ticket = initiator->TicketFor(*initiator->Describe("k.0"), true);
   std::this_thread::sleep_for(milliseconds(120));
-  EXPECT_FALSE(initiator->Ask(initiator->lease(), "fds " + ticket));
+  EXPECT_FALSE(initiator->Exchange(initiator->lease(), "fds " + ticket));
 }
 
 TEST_F(PeerServerTest, DescriptorsInTicketsAreLimited) {
@@ -138,7 +139,7 @@ TEST_F(PeerServerTest, DescriptorsInTicketsAreLimited) {
   ASSERT_FALSE(over);
   EXPECT_EQ(over.error().code, ErrorCode::kResourceExhausted);
   EXPECT_FALSE(over.error().hint.empty());
-  ASSERT_TRUE(initiator->Ask(initiator->lease(), "fds " + ticket));
+  ASSERT_TRUE(initiator->Exchange(initiator->lease(), "fds " + ticket));
   EXPECT_TRUE(Eventually(1'000, [&] { return owner_.server().Totals().fds == 1; }));
   EXPECT_TRUE(initiator->Connect(*buffer, true, allocation));
 }
@@ -176,7 +177,7 @@ TEST_F(PeerServerTest, AReadOnlyDescriptorCannotBeMappedForWriting) {
   auto initiator = Initiator();
   const auto fetch = [&](const std::string& name, bool writable) {
     const std::string ticket = initiator->TicketFor(*initiator->Describe(name), writable);
-    auto reply = initiator->Ask(initiator->lease(), "fds " + ticket);
+    auto reply = initiator->Exchange(initiator->lease(), "fds " + ticket);
     EXPECT_TRUE(reply);
     return std::move(reply->fds.front());
   };
@@ -328,7 +329,7 @@ TEST_F(PeerServerTest, RevokedTicketsAreVoid) {
   auto initiator = Initiator();
   const std::string ticket = initiator->TicketFor(*initiator->Describe("k.0"), true);
   EXPECT_FALSE(owner_.registry().Remove(buffer->description().id, In(20)));
-  EXPECT_FALSE(initiator->Ask(initiator->lease(), "fds " + ticket));
+  EXPECT_FALSE(initiator->Exchange(initiator->lease(), "fds " + ticket));
 }
 
 TEST_F(PeerServerTest, AnInitiatorThatDoesNotReadHoldsNobodyUp) {
@@ -342,7 +343,7 @@ TEST_F(PeerServerTest, AnInitiatorThatDoesNotReadHoldsNobodyUp) {
   auto initiator = Initiator();
   const TimePoint begin = Clock::now();
   const std::string ticket = initiator->TicketFor(*initiator->Describe("k.0"), true);
-  EXPECT_TRUE(initiator->Ask(initiator->lease(), "fds " + ticket));
+  EXPECT_TRUE(initiator->Exchange(initiator->lease(), "fds " + ticket));
   EXPECT_LT(Clock::now() - begin, milliseconds(3'000));
 }
 

@@ -53,7 +53,7 @@ class PeerStageTest : public ::testing::Test {
     ASSERT_TRUE(buffers) << buffers.error().message;
     buffer_ = buffers->front();
   }
-  void Meet() {
+  void Connect() {
     client_ = peer::PeerClient::Make(
         {{"decode", RandomGeneration(), *peer::ReadNodeId(), "test"}, {}},
         *peer::ParsePeerAddress(owner_.server().tcp_address()), [this](const auto& event) {
@@ -111,7 +111,7 @@ class PeerStageTest : public ::testing::Test {
 
 TEST_F(PeerStageTest, ASessionIsLentSlicesAndHasThemCopied) {
   StartOwner();
-  Meet();
+  Connect();
   EXPECT_TRUE(Describe().paths[static_cast<size_t>(wire::Path::kBounce)].available);
   const wire::StageGrant grant = Open(3);
   ASSERT_EQ(grant.slices.size(), 3u);
@@ -133,7 +133,7 @@ TEST_F(PeerStageTest, ASessionIsLentSlicesAndHasThemCopied) {
 // None of it moved a byte, and the session goes on.
 TEST_F(PeerStageTest, ARefusalIsAnAnswer) {
   StartOwner({.remote_read = true, .remote_write = false});
-  Meet();
+  Connect();
   const wire::StageGrant grant = Open(1);
   const auto expect = [&](const wire::StagedMove& move, ErrorCode code) {
     const Status refused = exchange_->Copy(move, In(5'000));
@@ -170,7 +170,7 @@ TEST_F(PeerStageTest, ARefusalIsAnAnswer) {
 
 TEST_F(PeerStageTest, ACopyThatIsNotAnsweredEndsTheSessionAndAllItHas) {
   StartOwner();
-  Meet();
+  Connect();
   (void)Describe();
   const wire::StageGrant grant = Open(2);
   auto copied = CopyLater(Move(grant.stage, true, 0, 5), 200);
@@ -192,7 +192,7 @@ TEST_F(PeerStageTest, ACopyThatIsNotAnsweredEndsTheSessionAndAllItHas) {
 
 TEST_F(PeerStageTest, ACopyThatWaitsEndsWithTheSession) {
   StartOwner();
-  Meet();
+  Connect();
   (void)Describe();
   auto copied = CopyLater(Move(Open(1).stage, true, 0, 5));
   auto copy = copier_.Next();
@@ -208,7 +208,7 @@ TEST_F(PeerStageTest, ACopyThatWaitsEndsWithTheSession) {
 // Nobody knows here what is lent still.
 TEST_F(PeerStageTest, AnEndOfAStageThatIsNotAnsweredEndsTheSession) {
   StartOwner();
-  Meet();
+  Connect();
   (void)Describe();
   const wire::StageGrant grant = Open(1);
   auto copied = CopyLater(Move(grant.stage, true, 0, 5));
@@ -224,7 +224,7 @@ TEST_F(PeerStageTest, AnEndOfAStageThatIsNotAnsweredEndsTheSession) {
 
 TEST_F(PeerStageTest, WithoutTheSessionNothingIsLent) {
   StartOwner();
-  Meet();
+  Connect();
   (void)Open(2);
   client_.reset();
   EXPECT_TRUE(Eventually(5'000, [&] { return stages_.totals().stages == 0; }));
@@ -282,7 +282,7 @@ TEST_F(PeerStageTest, AnOwnerWithoutStagingSaysWhy) {
   owner_.server_options().stage = nullptr;
   owner_.server_options().why_no_stage = "--staging-bytes is 0";
   StartOwner();
-  Meet();
+  Connect();
   const wire::PathReport told = Describe().paths[static_cast<size_t>(wire::Path::kBounce)];
   EXPECT_FALSE(told.available);
   EXPECT_EQ(told.reason, "the buffer is GPU memory: --staging-bytes is 0");

@@ -49,9 +49,9 @@ class PeerStreamsTest : public ::testing::Test {
     plan.bytes = arena.size();
     auto running =
         transport_.Start(std::make_shared<const transport::MovePlan>(std::move(plan)), 0, 1);
-    std::vector<uint64_t> attention;
+    std::vector<uint64_t> ready_tokens;
     EXPECT_TRUE(Eventually(10'000, [&] {
-      transport_.Poll(&attention);
+      transport_.Poll(&ready_tokens);
       return running->finished();
     }));
     return running->error();
@@ -69,7 +69,7 @@ class PeerStreamsTest : public ::testing::Test {
 
 TEST_F(PeerStreamsTest, BytesMoveBothWays) {
   owner_.Register(arena_, "k");
-  initiator_.MeetAt(owner_.server().tcp_address(), "prefill");
+  initiator_.ConnectToAddress(owner_.server().tcp_address(), "prefill");
   EXPECT_EQ(initiator_.directory().Get("prefill")->path, wire::Path::kTcp);
   const auto handles = initiator_.Acquire("prefill", {"k"});
   ASSERT_TRUE(handles) << handles.error().message;
@@ -89,7 +89,7 @@ TEST_F(PeerStreamsTest, BytesMoveBothWays) {
 
 TEST_F(PeerStreamsTest, WhatIsNotGrantedOrNotThereAnyMoreIsRefused) {
   const auto buffer = owner_.Register(arena_, "k", {true, false});
-  initiator_.MeetAt(owner_.server().tcp_address(), "prefill");
+  initiator_.ConnectToAddress(owner_.server().tcp_address(), "prefill");
   auto handles = initiator_.Acquire("prefill", {"k"});
   ASSERT_TRUE(handles) << handles.error().message;
   const engine::RemoteBuffer copy = *handles->front();  // of an initiator that does not let go
@@ -141,7 +141,7 @@ TEST_F(PeerStreamsTest, AnOwnerOfThePreviousVersionIsMetWithoutDataConnections) 
   owner_.server_options().versions = {1, 1};
   owner_.StartServer();
   owner_.Register(arena_, "k");
-  initiator_.MeetAt(owner_.server().tcp_address(), "prefill");
+  initiator_.ConnectToAddress(owner_.server().tcp_address(), "prefill");
   const auto info = initiator_.directory().Get("prefill");
   EXPECT_FALSE(info->path);
   EXPECT_NE(info->paths[static_cast<size_t>(wire::Path::kTcp)].reason.find("version 1"),

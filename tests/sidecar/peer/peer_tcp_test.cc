@@ -18,7 +18,7 @@ class PeerTcpTest : public ::testing::Test {
   ~PeerTcpTest() override { owner_.StopServer(); }
 
   std::string address() { return owner_.server().tcp_address(); }
-  void Meet() { initiator_.MeetAt(address(), "prefill"); }
+  void Connect() { initiator_.ConnectToAddress(address(), "prefill"); }
 
   NodeDir node_;
   CountingMapper owner_mapper_, initiator_mapper_;
@@ -28,7 +28,7 @@ class PeerTcpTest : public ::testing::Test {
 };
 
 TEST_F(PeerTcpTest, APeerComesUpAndSaysWhyItsMemoryIsNotMapped) {
-  Meet();
+  Connect();
   const auto info = initiator_.directory().Get("prefill");
   ASSERT_TRUE(info);
   EXPECT_EQ(info->address, address());
@@ -42,7 +42,7 @@ TEST_F(PeerTcpTest, APeerComesUpAndSaysWhyItsMemoryIsNotMapped) {
 
 TEST_F(PeerTcpTest, BuffersAreDescribedAndNothingIsMapped) {
   const auto buffer = owner_.Register(arena_, "k");
-  Meet();
+  Connect();
   const auto handles = initiator_.Acquire("prefill", {"k"});
   ASSERT_TRUE(handles) << handles.error().message;
   const engine::RemoteBuffer& remote = *handles->front();
@@ -68,7 +68,7 @@ TEST_F(PeerTcpTest, DescriptorsAreNotHandedOut) {
   EXPECT_EQ(tickets.error().code, ErrorCode::kPathUnavailable);
 }
 
-TEST_F(PeerTcpTest, ASessionBelongsToItsDoor) {
+TEST_F(PeerTcpTest, ASessionBelongsToItsServer) {
   TestSidecar both(node_, "both", owner_mapper_);
   both.UseTcp({});
   both.StartServer();
@@ -85,7 +85,7 @@ TEST_F(PeerTcpTest, ASessionBelongsToItsDoor) {
 
 TEST_F(PeerTcpTest, ARemovalWaitsForTheAcknowledgement) {
   const auto buffer = owner_.Register(arena_, "k");
-  Meet();
+  Connect();
   auto handles = initiator_.Acquire("prefill", {"k"});
   ASSERT_TRUE(handles);
   std::thread use([&] {
@@ -130,7 +130,7 @@ TEST_F(PeerTcpTest, APeerThatDoesNotLetGoIsRefusedTheBufferInTimeAndKeepsItsSess
 
 TEST_F(PeerTcpTest, ARemovalWithoutTimeCostsAnIdlePeerNothing) {
   const auto buffer = owner_.Register(arena_, "k");
-  Meet();
+  Connect();
   ASSERT_TRUE(initiator_.Acquire("prefill", {"k"}));
   (void)owner_.registry().Remove(buffer->description().id, Clock::now());
   EXPECT_TRUE(Eventually(2'000, [&] {
@@ -166,14 +166,14 @@ TEST_F(PeerTcpTest, ThereAreNoTicketsWithoutDataConnections) {
 }
 
 TEST_F(PeerTcpTest, TheOwnersEndIsNoticed) {
-  Meet();
+  Connect();
   owner_.StopServer();
   EXPECT_TRUE(Eventually(3'000, [&] { return initiator_.StateOf("prefill") != PeerState::kUp; }));
 }
 
 TEST_F(PeerTcpTest, RemovingAPeerForgetsItAtOnce) {
   owner_.Register(arena_, "k");
-  Meet();
+  Connect();
   ASSERT_TRUE(initiator_.Acquire("prefill", {"k"}));
   const TimePoint begin = Clock::now();
   EXPECT_TRUE(initiator_.directory().Remove("prefill", In(5'000)));

@@ -15,9 +15,10 @@ class PeerTransferTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::vector<std::unique_ptr<transport::Transport>> transports;
-    transports.push_back(std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool_));
-    engine_ = std::make_unique<engine::TransferEngine>(Options(), pool_, std::move(transports),
-                                                       here_.registry(), events_, metrics_);
+    transports.push_back(std::make_unique<transport::ShmTransport>(copies_));
+    engine_ = std::make_unique<engine::TransferEngine>(Options(), pool_, copies_.hints(),
+                                                       std::move(transports), here_.registry(),
+                                                       events_, metrics_);
     here_.StopTransfersWith([this](const auto& buffer, Error why) {
       engine_->StopTransfersUsing(buffer, std::move(why));
     });
@@ -26,7 +27,7 @@ class PeerTransferTest : public ::testing::Test {
     owner_->StartServer();
     remote_ = owner_->Register(remote_arena_, "k.0");
     here_.Register(local_arena_, "k.0");
-    here_.Meet(node_, "prefill");
+    here_.ConnectTo(node_, "prefill");
   }
   void TearDown() override { engine_.reset(); }
 
@@ -49,6 +50,7 @@ class PeerTransferTest : public ::testing::Test {
   CountingMapper owner_mapper_;
   // One segment a worker: a transfer that is held has most of its way to go.
   worker::FakeCopyPool pool_{2, 1};
+  transport::CopyScheduler copies_{{}, pool_, pool_};
   TestArena remote_arena_{1 << 20, 1}, local_arena_{1 << 20, 2};
   engine::EventLog events_{1024};
   metrics::Metrics metrics_{"test"};

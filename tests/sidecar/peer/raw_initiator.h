@@ -112,7 +112,7 @@ class RawInitiator {
     return {};
   }
   UniqueFd ConnectFds() const { return *ConnectUnix(fd_path_, SOCK_SEQPACKET); }
-  Result<FdMessage> Ask(int socket, const std::string& text) const {
+  Result<FdMessage> Exchange(int socket, const std::string& text) const {
     RETURN_IF_ERROR(SendMessage(socket, text, {}));
     ASSIGN_OR_RETURN(FdMessage reply, ReceiveMessage(socket, wire::kFdTicketReplyBytesMax));
     if (reply.closed) return Fail(ErrorCode::kPeerLost, "closed");
@@ -122,7 +122,7 @@ class RawInitiator {
   }
   void OpenLease() {
     lease_ = ConnectFds();
-    const auto reply = Ask(lease_.get(), "lease " + started_.lease_ticket());
+    const auto reply = Exchange(lease_.get(), "lease " + started_.lease_ticket());
     ASSERT_TRUE(reply) << reply.error().message;
   }
   void OpenSession(uint64_t owner_generation) {

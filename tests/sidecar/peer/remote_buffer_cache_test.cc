@@ -1,4 +1,4 @@
-#include "sidecar/peer/client/remote_buffer_cache.h"
+#include "sidecar/peer/link/remote_buffer_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 
 #include "lib/base/random_id.h"
 #include "sidecar/messaging/event_log.h"
-#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/link/peer_directory.h"
 #include "sidecar/peer/server/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "tests/fakes/counting_mapper.h"
@@ -159,8 +159,10 @@ class TestSidecar {
   }
 
   // The peer `name` is up.
-  void Meet(const NodeDir& node, const std::string& name) { MeetAt(node.AddressOf(name), name); }
-  void MeetAt(const std::string& address, const std::string& name) {
+  void ConnectTo(const NodeDir& node, const std::string& name) {
+    ConnectToAddress(node.AddressOf(name), name);
+  }
+  void ConnectToAddress(const std::string& address, const std::string& name) {
     const auto info = directory_->Put(name, address, In(5'000));
     ASSERT_TRUE(info) << info.error().message;
     ASSERT_EQ(info->state, engine::PeerState::kUp) << info->error.value_or(Error()).message;

@@ -36,7 +36,7 @@ class HandoffClient {
     if (message.closed) return Fail(ErrorCode::kPeerLost, "closed");
     return wire::DecodeHandoffReply(message.payload);
   }
-  Result<wire::HandoffReply> Ask(std::string_view text, const std::vector<int>& fds = {}) {
+  Result<wire::HandoffReply> Exchange(std::string_view text, const std::vector<int>& fds = {}) {
     RETURN_IF_ERROR(Send(text, fds));
     return Receive();
   }
@@ -45,21 +45,21 @@ class HandoffClient {
     wire::HandoffRequest request;
     request.type = wire::HandoffType::kAttach;
     request.lease_token = lease_token;
-    return Ask(wire::Encode(request));
+    return Exchange(wire::Encode(request));
   }
   Result<wire::HandoffReply> HandOver(const std::vector<int>& fds) {
     wire::HandoffRequest request;
     request.type = wire::HandoffType::kFds;
     request.fd_count = fds.size();
-    return Ask(wire::Encode(request), fds);
+    return Exchange(wire::Encode(request), fds);
   }
   Result<wire::HandoffReply> Release(std::vector<std::string> tokens) {
     wire::HandoffRequest request;
     request.type = wire::HandoffType::kRelease;
     request.tokens = std::move(tokens);
-    return Ask(wire::Encode(request));
+    return Exchange(wire::Encode(request));
   }
-  Result<wire::HandoffReply> Ping() { return Ask(wire::Encode(wire::HandoffRequest{})); }
+  Result<wire::HandoffReply> Ping() { return Exchange(wire::Encode(wire::HandoffRequest{})); }
 
  private:
   UniqueFd socket_;

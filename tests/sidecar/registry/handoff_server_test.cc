@@ -132,17 +132,18 @@ TEST_F(HandoffServerTest, BadMessagesAreAnsweredAndKeepNothing) {
   ASSERT_TRUE(client.Ping());
   const int before = OpenDescriptors();
   EXPECT_TRUE(FailsWith(client.HandOver({memory.get()}), ErrorCode::kUnauthenticated));
-  EXPECT_TRUE(FailsWith(client.Ask("{"), ErrorCode::kMalformedBody));
-  EXPECT_TRUE(FailsWith(client.Ask(std::string(60'000, '[')), ErrorCode::kMalformedBody));
-  EXPECT_TRUE(FailsWith(client.Ask(std::string(70'000, ' ')), ErrorCode::kMalformedBody));
-  EXPECT_TRUE(
-      FailsWith(client.Ask(R"({"type":"ping"})", {memory.get()}), ErrorCode::kInvalidArgument));
+  EXPECT_TRUE(FailsWith(client.Exchange("{"), ErrorCode::kMalformedBody));
+  EXPECT_TRUE(FailsWith(client.Exchange(std::string(60'000, '[')), ErrorCode::kMalformedBody));
+  EXPECT_TRUE(FailsWith(client.Exchange(std::string(70'000, ' ')), ErrorCode::kMalformedBody));
+  EXPECT_TRUE(FailsWith(client.Exchange(R"({"type":"ping"})", {memory.get()}),
+                        ErrorCode::kInvalidArgument));
   EXPECT_TRUE(FailsWith(client.Attach(RandomToken()), ErrorCode::kUnauthenticated));
   const WorkloadInfo info = Put("w");
   ASSERT_TRUE(client.Attach(info.lease_token));
-  EXPECT_TRUE(FailsWith(client.Ask(R"({"type":"fds","count":2})", {memory.get()}),
+  EXPECT_TRUE(FailsWith(client.Exchange(R"({"type":"fds","count":2})", {memory.get()}),
                         ErrorCode::kInvalidArgument));
-  EXPECT_TRUE(FailsWith(client.Ask(R"({"type":"fds","count":1})"), ErrorCode::kInvalidArgument));
+  EXPECT_TRUE(
+      FailsWith(client.Exchange(R"({"type":"fds","count":1})"), ErrorCode::kInvalidArgument));
   EXPECT_TRUE(FailsWith(client.Attach(Put("v").lease_token), ErrorCode::kConflict));
   EXPECT_TRUE(FailsWith(HandoffClient(path_).Attach(info.lease_token), ErrorCode::kConflict));
   EXPECT_TRUE(client.Ping());

@@ -71,7 +71,7 @@ class DrivenAccountingTest : public AccountingTest {
   DrivenAccountingTest() : AccountingTest(Patient()) {}
   static EngineOptions Patient() {
     EngineOptions options;
-    options.answer_spin = microseconds(5'000'000);
+    options.driver_spin = microseconds(5'000'000);
     return options;
   }
 };

@@ -11,6 +11,7 @@
 
 #include "sidecar/transfer/unmoved_operation.h"
 #include "tests/fakes/engine_fixture.h"
+#include "tests/fakes/willing_transport.h"
 
 namespace gantry::testing {
 namespace {
@@ -98,8 +99,8 @@ class DelegationTest : public EngineFixture {
  protected:
   void SetUp() override {
     engine_ = std::make_unique<engine::TransferEngine>(
-        engine_options_, pool_, std::vector<std::unique_ptr<transport::Transport>>{}, registry_,
-        events_, metrics_);
+        engine_options_, pool_, copies_.hints(),
+        std::vector<std::unique_ptr<transport::Transport>>{}, registry_, events_, metrics_);
     engine_->SetPeerGateway(&gateway_);
     engine_->SetPeerExecutor(&executor_);
     AddWorkload("w");
@@ -315,15 +316,13 @@ TEST_F(DelegationTest, ABufferThatIsBeingMovedIsInUse) {
 }
 
 // A way of this sidecar: by ipc none, by tcp one that moves everything at once.
-class OwnPath final : public transport::Transport {
+class OwnPath final : public testing::WillingTransport {
  public:
-  explicit OwnPath(wire::Path path) : path_(path) {}
-  wire::Path path() const override { return path_; }
-  Status Probe() override { return {}; }
-  bool AddressesBuffers() const override { return path_ == wire::Path::kTcp; }
+  explicit OwnPath(wire::Path path)
+      : WillingTransport({.path = path, .addresses_buffers = path == wire::Path::kTcp}) {}
   Status CanReach(const memory::MappedAllocation&,
                   const transport::RemoteAllocation&) const override {
-    if (AddressesBuffers()) return {};
+    if (traits().addresses_buffers) return {};
     return Fail(ErrorCode::kPathUnavailable, "the peer's GPU is not seen");
   }
   std::unique_ptr<transport::Operation> Start(std::shared_ptr<const transport::MovePlan> plan, int,
@@ -331,14 +330,12 @@ class OwnPath final : public transport::Transport {
     token_ = token;
     return std::make_unique<engine::UnmovedOperation>(*plan, Clock::now());  // as if it had
   }
-  bool Poll(std::vector<uint64_t>* attention) override {
-    if (token_ != 0) attention->push_back(token_);
-    return false;
+  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    if (token_ != 0) ready_tokens->push_back(token_);
+    return {.poll_interval = milliseconds(1)};
   }
-  nanoseconds Unattended() const override { return milliseconds(1); }
 
  private:
-  const wire::Path path_;
   uint64_t token_ = 0;
 };
 
@@ -350,8 +347,9 @@ class NearerPeerTest : public DelegationTest {
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(std::make_unique<OwnPath>(wire::Path::kIpc));
     transports.push_back(std::make_unique<OwnPath>(wire::Path::kTcp));
-    engine_ = std::make_unique<engine::TransferEngine>(
-        engine_options_, pool_, std::move(transports), registry_, events_, metrics_);
+    engine_ = std::make_unique<engine::TransferEngine>(engine_options_, pool_, copies_.hints(),
+                                                       std::move(transports), registry_, events_,
+                                                       metrics_);
     engine_->SetPeerGateway(&gateway_);
     engine_->SetPeerExecutor(&executor_);
     gateway_.sees_gpus = true;

@@ -36,10 +36,12 @@ class EngineDriversTest : public ::testing::Test {
     registry_ =
         std::make_unique<registry::BufferRegistry>(registry::RegistryLimits{}, *pool_, workloads_);
     std::vector<std::unique_ptr<transport::Transport>> transports;
-    transports.push_back(
-        std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, *pool_));
-    engine_ = std::make_unique<TransferEngine>(EngineOptions{}, *pool_, std::move(transports),
-                                               *registry_, events_, metrics_);
+    copies_ = std::make_unique<transport::CopyScheduler>(transport::CopySchedulerOptions{}, *pool_,
+                                                         *pool_);
+    transports.push_back(std::make_unique<transport::ShmTransport>(*copies_));
+    engine_ =
+        std::make_unique<TransferEngine>(EngineOptions{}, *pool_, copies_->hints(),
+                                         std::move(transports), *registry_, events_, metrics_);
     Register("here", here_);
     Register("there", there_);
   }
@@ -89,6 +91,7 @@ class EngineDriversTest : public ::testing::Test {
   TestArena here_{kMoved, 0};
   TestArena there_{kMoved, 1};
   std::unique_ptr<worker::WorkerPool> pool_;
+  std::unique_ptr<transport::CopyScheduler> copies_;
   registry::WorkloadTable workloads_{{}, [](const auto&, auto) {}};
   std::unique_ptr<registry::BufferRegistry> registry_;
   EventLog events_{1024};

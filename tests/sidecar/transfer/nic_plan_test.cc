@@ -8,6 +8,7 @@
 
 #include "sidecar/transfer/unstarted_operation.h"
 #include "tests/fakes/engine_fixture.h"
+#include "tests/fakes/willing_transport.h"
 
 namespace gantry::engine {
 namespace {
@@ -28,7 +29,8 @@ struct Registered final : memory::NicMemory {
 // Takes all but what is registered with `refuses`.
 class FakeRegistrar final : public memory::NicRegistrar {
  public:
-  memory::OnNics Register(const std::vector<memory::NicPiece>&, const wire::Access&) override {
+  memory::NicRegistration Register(const std::vector<memory::NicPiece>&,
+                                   const wire::Access&) override {
     if (refuses) return Fail(ErrorCode::kPathUnavailable, "no device reaches it");
     auto registered = std::make_shared<Registered>();
     last = registered;
@@ -38,21 +40,16 @@ class FakeRegistrar final : public memory::NicRegistrar {
   std::shared_ptr<const memory::NicMemory> last;
 };
 
-class OverNics final : public transport::Transport {
+class OverNics final : public testing::WillingTransport {
  public:
-  wire::Path path() const override { return wire::Path::kShm; }
-  Status Probe() override { return {}; }
+  OverNics() : WillingTransport({.path = wire::Path::kShm}) {}
   Status CanCarry(const transport::LocalSide& local,
                   const std::vector<transport::RemoteAllocation>&) const override {
     if (local.why_not_on_nics) return Fail(*local.why_not_on_nics);
-    for (const auto& on_nics : local.on_nics) {
-      if (on_nics.get() != down) continue;
+    for (const auto& nic_memory : local.nic_memory) {
+      if (nic_memory.get() != down) continue;
       return Fail(ErrorCode::kPathUnavailable, "the ports of its devices");
     }
-    return {};
-  }
-  Status CanReach(const memory::MappedAllocation&,
-                  const transport::RemoteAllocation&) const override {
     return {};
   }
   std::unique_ptr<transport::Operation> Start(std::shared_ptr<const transport::MovePlan> plan, int,
@@ -63,11 +60,10 @@ class OverNics final : public transport::Transport {
     operation->Stop();
     return operation;
   }
-  bool Poll(std::vector<uint64_t>* attention) override {
-    attention->push_back(token_);
-    return false;
+  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    ready_tokens->push_back(token_);
+    return {.poll_interval = milliseconds(1)};
   }
-  nanoseconds Unattended() const override { return milliseconds(1); }
 
   std::shared_ptr<const transport::MovePlan> last_plan;
   const memory::NicMemory* down = nullptr;
@@ -83,8 +79,8 @@ class NicPlanTest : public EngineFixture {
     transport_ = transport.get();
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(std::move(transport));
-    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, std::move(transports),
-                                               registry_, events_, metrics_);
+    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, copies_.hints(),
+                                               std::move(transports), registry_, events_, metrics_);
     registry_.SetNicRegistrar(&nics_);
     for (const char* name : {"w", "other"}) AddWorkload(name);
     // Two buffers over the same bytes, and one that devices do not have.
@@ -121,9 +117,9 @@ TEST_F(NicPlanTest, APlanHasWhatDevicesHaveOfItsOwnBufferAlone) {
   ASSERT_NE(mine_, others_);
   ASSERT_TRUE(Submit("mine"));
   ASSERT_NE(transport_->last_plan, nullptr);
-  EXPECT_THAT(transport_->last_plan->local_on_nics, ElementsAre(mine_));
+  EXPECT_THAT(transport_->last_plan->local_nic_memory, ElementsAre(mine_));
   ASSERT_TRUE(Submit("others"));
-  EXPECT_THAT(transport_->last_plan->local_on_nics, ElementsAre(others_));
+  EXPECT_THAT(transport_->last_plan->local_nic_memory, ElementsAre(others_));
 }
 
 TEST_F(NicPlanTest, ABufferThatNoDeviceHasIsAReasonAgainstThePath) {

@@ -23,12 +23,11 @@ class AnsweringTransport final : public transport::Transport {
     Status carry = {};
     Status reach = {};
   };
-  AnsweringTransport(wire::Path path, bool addresses_buffers, Answers answers)
-      : path_(path), addresses_buffers_(addresses_buffers), answers_(std::move(answers)) {}
+  AnsweringTransport(const transport::TransportTraits& traits, Answers answers)
+      : traits_(traits), answers_(std::move(answers)) {}
 
-  wire::Path path() const override { return path_; }
+  transport::TransportTraits traits() const override { return traits_; }
   Status Probe() override { return answers_.probe; }
-  bool AddressesBuffers() const override { return addresses_buffers_; }
   Status CanCarry(const transport::LocalSide&,
                   const std::vector<transport::RemoteAllocation>&) const override {
     return answers_.carry;
@@ -41,12 +40,10 @@ class AnsweringTransport final : public transport::Transport {
                                               uint64_t) override {
     return nullptr;
   }
-  bool Poll(std::vector<uint64_t>*) override { return false; }
-  nanoseconds Unattended() const override { return std::chrono::hours(1); }
+  transport::PollOutcome Poll(std::vector<uint64_t>*) override { return {}; }
 
  private:
-  const wire::Path path_;
-  const bool addresses_buffers_;
+  const transport::TransportTraits traits_;
   const Answers answers_;
 };
 
@@ -60,8 +57,13 @@ class PathSelectorTest : public ::testing::Test {
     source.fd = std::make_shared<UniqueFd>(arena_.Fd());
     source.size = arena_.size();
     local_ = {*memory::MappedAllocation::Create(pool_, source)};
+    source.kind = wire::MemoryKind::kGpu;
+    source.gpu.form = wire::GpuExport::kPiece;
+    source.gpu.device_uuid = "0";
+    source.exporter = "a workload";
+    on_gpu_ = *memory::MappedAllocation::Create(pool_, source);
     question_.local = &local_;
-    question_.local_on_nics = &on_nics_;
+    question_.local_nic_memory = &nic_memory_;
     question_.remote = &remote_;
     question_.remote_buffers = &remote_;
     question_.peer_reports = &reports_;
@@ -71,10 +73,12 @@ class PathSelectorTest : public ::testing::Test {
 
   Result<PathChoice> Select(AnsweringTransport::Answers of_rdma) {
     std::vector<std::unique_ptr<transport::Transport>> transports;
-    transports.push_back(
-        std::make_unique<AnsweringTransport>(wire::Path::kRdma, true, std::move(of_rdma)));
-    transports.push_back(std::make_unique<AnsweringTransport>(wire::Path::kTcp, true,
-                                                              AnsweringTransport::Answers{}));
+    transports.push_back(std::make_unique<AnsweringTransport>(
+        transport::TransportTraits{.path = wire::Path::kRdma, .addresses_buffers = true},
+        std::move(of_rdma)));
+    transports.push_back(std::make_unique<AnsweringTransport>(
+        transport::TransportTraits{.path = wire::Path::kTcp, .addresses_buffers = true},
+        AnsweringTransport::Answers{}));
     auto choice = SelectPath(transports, question_);
     // The transports end here: what was chosen is kept by its path.
     if (choice) chosen_ = choice->transport->path();
@@ -84,8 +88,8 @@ class PathSelectorTest : public ::testing::Test {
     const auto choice = Select(std::move(of_rdma));
     ASSERT_TRUE(choice) << choice.error().message;
     EXPECT_EQ(chosen_, wire::Path::kTcp);
-    ASSERT_TRUE(choice->against_rdma);
-    EXPECT_EQ(*choice->against_rdma, why);
+    ASSERT_TRUE(choice->rdma_obstacle);
+    EXPECT_EQ(*choice->rdma_obstacle, why);
     for (const wire::PathReport& report : choice->reports) {
       if (report.path != wire::Path::kRdma) continue;
       EXPECT_THAT(report.reason, HasSubstr(text));
@@ -95,7 +99,8 @@ class PathSelectorTest : public ::testing::Test {
   testing::TestArena arena_{4096, 1};
   worker::FakeCopyPool pool_;
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_;
-  std::vector<std::shared_ptr<const memory::NicMemory>> on_nics_;
+  std::shared_ptr<const memory::MappedAllocation> on_gpu_;
+  std::vector<std::shared_ptr<const memory::NicMemory>> nic_memory_;
   std::vector<transport::RemoteAllocation> remote_{1};
   std::vector<wire::PathReport> reports_ = {{wire::Path::kRdma, true, ""},
                                             {wire::Path::kTcp, true, ""}};
@@ -108,7 +113,7 @@ TEST_F(PathSelectorTest, WhatNothingIsAgainstIsTaken) {
   const auto choice = Select({});
   ASSERT_TRUE(choice) << choice.error().message;
   EXPECT_EQ(chosen_, wire::Path::kRdma);
-  EXPECT_FALSE(choice->against_rdma);
+  EXPECT_FALSE(choice->rdma_obstacle);
 }
 
 TEST_F(PathSelectorTest, ALocalBufferThatIsOnNoDevice) {
@@ -133,6 +138,30 @@ TEST_F(PathSelectorTest, APeerThatSaysNo) {
   ExpectTcp({}, PathObstacle::kPeer, "did not report");
 }
 
+TEST_F(PathSelectorTest, APeerMayLackThePathForItsHostMemoryAlone) {
+  reports_ = {{wire::Path::kIpc, false, "no GPU"}};
+  const auto is_taken = [&](bool host_memory_needs_no_peer) {
+    std::vector<std::unique_ptr<transport::Transport>> transports;
+    transports.push_back(std::make_unique<AnsweringTransport>(
+        transport::TransportTraits{.path = wire::Path::kIpc,
+                                   .host_memory_needs_no_peer = host_memory_needs_no_peer},
+        AnsweringTransport::Answers{}));
+    const auto choice = SelectPath(transports, question_);
+    if (choice) return true;
+    EXPECT_THAT(choice.error().message, HasSubstr("the peer says: no GPU"));
+    return false;
+  };
+  remote_ = {{local_.front()}};
+  EXPECT_TRUE(is_taken(true));
+  EXPECT_FALSE(is_taken(false));
+  remote_ = {{on_gpu_}};
+  EXPECT_FALSE(is_taken(true));
+  remote_ = {{local_.front()}, {on_gpu_}};
+  EXPECT_FALSE(is_taken(true)) << "one buffer needs the peer";
+  remote_ = {{}};
+  EXPECT_FALSE(is_taken(true)) << "it is not mapped here";
+}
+
 TEST_F(PathSelectorTest, APathThatFailedIsNotTakenAgain) {
   const LostPath lost = {wire::Path::kRdma, "the first attempt failed on it"};
   question_.lost = &lost;
@@ -144,7 +173,7 @@ TEST_F(PathSelectorTest, WhatTheCallerExcludedIsNoObstacle) {
   const auto choice = Select({});
   ASSERT_TRUE(choice) << choice.error().message;
   EXPECT_EQ(chosen_, wire::Path::kTcp);
-  EXPECT_FALSE(choice->against_rdma);
+  EXPECT_FALSE(choice->rdma_obstacle);
 }
 
 }  // namespace

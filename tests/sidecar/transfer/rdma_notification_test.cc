@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/messaging/hold_desk.h"
+#include "sidecar/messaging/hold_client.h"
 #include "sidecar/messaging/hold_table.h"
 #include "sidecar/messaging/notification_center.h"
 #include "sidecar/transport/rdma/verbs/rdma_registrar.h"
@@ -99,11 +99,11 @@ class RdmaNotificationTest : public EngineFixture {
                                     peer_, world_.Describe(arrived_), transport::DeviceSet::All())};
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(std::move(rdma));
-    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, std::move(transports),
-                                               registry_, events_, metrics_);
+    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, copies_.hints(),
+                                               std::move(transports), registry_, events_, metrics_);
     engine_->SetPeerGateway(&gateway_);
     notifications_.SetMessenger(&messenger_);
-    engine_->SetMessaging(notifications_, desk_);
+    engine_->SetMessaging(notifications_, hold_client_);
     registry_.SetNicRegistrar(&world_.registrar_);
     AddWorkload("writer");
     ASSERT_TRUE(Register("writer", {&sent_}, {{"src", {{0, 0, kSentBytes}}, std::nullopt}}));
@@ -132,7 +132,7 @@ class RdmaNotificationTest : public EngineFixture {
   LookingMessenger messenger_{sent_, arrived_};
   NotificationCenter notifications_{workloads_, events_, metrics_};
   HoldTable holds_{workloads_, registry_, events_, metrics_};
-  HoldDesk desk_{holds_};
+  HoldClient hold_client_{holds_};
   OneBuffer gateway_;
   std::shared_ptr<transport::RdmaPeer> peer_;
 };

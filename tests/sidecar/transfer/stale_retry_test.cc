@@ -9,6 +9,7 @@
 
 #include "sidecar/transfer/transfer_engine.h"
 #include "tests/fakes/engine_fixture.h"
+#include "tests/fakes/willing_transport.h"
 
 namespace gantry::engine {
 namespace {
@@ -35,7 +36,8 @@ class ScriptedOperation final : public transport::Operation {
  public:
   ScriptedOperation(std::shared_ptr<std::atomic<bool>> moving, std::optional<Error> error,
                     bool is_counted)
-      : moving_(std::move(moving)), error_(std::move(error)), is_counted_(is_counted) {
+      : moving_(std::move(moving)), error_(std::move(error)) {
+    progress_.error_is_counted = is_counted;
     progress_.chunks_total = 1;
     progress_.chunks = error_ ? 0 : 1;
     progress_.first_posted = Clock::now();
@@ -44,27 +46,19 @@ class ScriptedOperation final : public transport::Operation {
   void Abort() override {}
   bool finished() const override { return !*moving_; }
   const std::optional<Error>& error() const override { return error_; }
-  bool error_is_counted() const override { return is_counted_; }
   const transport::Progress& progress() const override { return progress_; }
   std::vector<uint32_t> UnfinishedItems() const override { return {0}; }
 
  private:
   const std::shared_ptr<std::atomic<bool>> moving_;
   const std::optional<Error> error_;
-  const bool is_counted_;
   transport::Progress progress_;
 };
 
-class ScriptedTransport final : public transport::Transport {
+class ScriptedTransport final : public testing::WillingTransport {
  public:
-  explicit ScriptedTransport(wire::Path path = wire::Path::kTcp) : path_(path) {}
-  wire::Path path() const override { return path_; }
-  Status Probe() override { return {}; }
-  bool AddressesBuffers() const override { return true; }
-  Status CanReach(const memory::MappedAllocation&,
-                  const transport::RemoteAllocation&) const override {
-    return {};
-  }
+  explicit ScriptedTransport(wire::Path path = wire::Path::kTcp)
+      : WillingTransport({.path = path, .addresses_buffers = true}) {}
   std::unique_ptr<transport::Operation> Start(std::shared_ptr<const transport::MovePlan> plan, int,
                                               uint64_t token) override {
     const auto& target = static_cast<const Target&>(*plan->remote.front().target);
@@ -74,11 +68,10 @@ class ScriptedTransport final : public transport::Transport {
     token_ = token;
     return std::make_unique<ScriptedOperation>(moving, script.refusal, counts_errors);
   }
-  bool Poll(std::vector<uint64_t>* attention) override {
-    attention->push_back(token_);
-    return false;
+  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    ready_tokens->push_back(token_);
+    return {.poll_interval = milliseconds(1)};
   }
-  nanoseconds Unattended() const override { return milliseconds(1); }
 
   std::function<Script(uint64_t generation)> answer;
   std::atomic<bool> counts_errors{false};
@@ -86,7 +79,6 @@ class ScriptedTransport final : public transport::Transport {
   const std::shared_ptr<std::atomic<bool>> moving = std::make_shared<std::atomic<bool>>(false);
 
  private:
-  const wire::Path path_;
   uint64_t token_ = 0;  // of the newest
 };
 
@@ -99,7 +91,7 @@ class FakeGateway final : public PeerGateway {
     if (gone) return Fail(ErrorCode::kUnregistered, "there is no such buffer any more");
     auto buffer = std::make_shared<RemoteBuffer>();
     buffer->reference = {peer, "owner", references.front().buffer, generation};
-    buffer->acquaintance = acquaintance;
+    buffer->peer_registration_id = peer_registration_id;
     buffer->length = kRetriedBytes;
     buffer->access = {true, true};
     buffer->pieces = *memory::PieceMap::Create({{0, 0, kRetriedBytes}}, std::array{kRetriedBytes});
@@ -123,7 +115,7 @@ class FakeGateway final : public PeerGateway {
   std::atomic<uint64_t> generation{1};
   std::atomic<int> refreshes{0};
   std::atomic<bool> hold{false}, gone{false};
-  std::atomic<uint64_t> acquaintance{1};
+  std::atomic<uint64_t> peer_registration_id{1};
   std::vector<uint64_t> refreshed;
   std::shared_ptr<const RemoteBuffer> last;  // handed out
 };
@@ -138,8 +130,8 @@ class StaleRetryTest : public EngineFixture {
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(std::move(faster));
     transports.push_back(std::move(transport));
-    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, std::move(transports),
-                                               registry_, events_, metrics_);
+    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, copies_.hints(),
+                                               std::move(transports), registry_, events_, metrics_);
     engine_->SetPeerGateway(&gateway_);
     AddWorkload("w");
     const auto registered = Register("w", {&arena_}, {{"k", {{0, 0, kRetriedBytes}}, {}}});
@@ -342,7 +334,7 @@ TEST_F(StaleRetryTest, ABufferHereThatWasReplacedMeanwhileIsLeftAlone) {
 
 TEST_F(StaleRetryTest, APeersNameThatWasGivenToAnotherIsNotTheSamePeer) {
   transport_->answer = [this](uint64_t) {
-    ++gateway_.acquaintance;
+    ++gateway_.peer_registration_id;
     return Script{Stale(), false};
   };
   const auto status = engine_->Submit(Write(), In(milliseconds(3'000)));

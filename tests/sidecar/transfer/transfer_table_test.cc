@@ -99,7 +99,7 @@ TEST_F(TransferTableTest, TheIdsOfTerminalOnesThatMatchAreFree) {
   Transfer* const ended = Add("a");
   Transfer* const kept = Add("b");
   Transfer* const running = Add("c");
-  running->announcing = true;
+  running->is_notifying = true;
   table_.ForgetIds([&](const Transfer& transfer) { return &transfer != kept; });
   EXPECT_EQ(table_.Find({"w", "a"}), nullptr);
   EXPECT_EQ(table_.Find(ended->token), ended);
@@ -110,7 +110,7 @@ TEST_F(TransferTableTest, TheIdsOfTerminalOnesThatMatchAreFree) {
 TEST_F(TransferTableTest, TheNewestAreListedFirstAndWhatIsActiveIsCounted) {
   Transfer* const first = Add("a");
   Add("b");
-  first->announcing = true;  // the other one is terminal
+  first->is_notifying = true;  // the other one is terminal
   const auto all = table_.List("w", false, 8);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].id, "b");

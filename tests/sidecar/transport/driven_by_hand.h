@@ -33,9 +33,10 @@ inline std::shared_ptr<MovePlan> PlanOf(wire::Operation operation,
 inline bool PollUntilFinished(Transport& transport, const Operation& operation,
                               gantry::testing::TestWaker& waker, milliseconds time) {
   const TimePoint limit = Clock::now() + time;
-  std::vector<uint64_t> attention;
+  std::vector<uint64_t> ready_tokens;
   while (!operation.finished() && Clock::now() < limit) {
-    if (!transport.Poll(&attention) && !transport.DevicesWork()) waker.Wait();
+    const PollOutcome polled = transport.Poll(&ready_tokens);
+    if (!polled.progressed && !polled.should_spin) waker.Wait();
   }
   return operation.finished();
 }

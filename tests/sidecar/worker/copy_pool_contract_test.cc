@@ -180,7 +180,7 @@ TYPED_TEST(CopyPoolContract, WaitEndsAtTheDeadlineAndByWakeWaiter) {
   EXPECT_LT(Clock::now(), limit);
 }
 
-TYPED_TEST(CopyPoolContract, NapIsEndedByWakeWaiterAndNotByCompletions) {
+TYPED_TEST(CopyPoolContract, AWaitThatIgnoresCompletionsIsEndedByWakeWaiterAlone) {
   const auto from = this->MapOf(this->source_);
   const auto to = this->MapOf(this->destination_);
   const CopySegment segment = {from, to, 0, 0, kSize, 0, 0, 1};
@@ -189,7 +189,7 @@ TYPED_TEST(CopyPoolContract, NapIsEndedByWakeWaiterAndNotByCompletions) {
   for (uint64_t tag = 1; tag <= 5 && !slept; ++tag) {
     ASSERT_TRUE(this->pool_->Post(0, tag, {&segment, 1}));
     const TimePoint start = Clock::now();
-    NapAlone(*this->pool_, start + milliseconds(50));
+    WaitIgnoringCompletionsAlone(*this->pool_, start + milliseconds(50));
     slept = Clock::now() >= start + milliseconds(50);
     EXPECT_EQ(this->Await(1).size(), 1U);
   }
@@ -200,11 +200,11 @@ TYPED_TEST(CopyPoolContract, NapIsEndedByWakeWaiterAndNotByCompletions) {
     this->pool_->WakeWaiter();
   });
   const TimePoint limit = Clock::now() + std::chrono::seconds(20);
-  NapAlone(*this->pool_, limit);
+  WaitIgnoringCompletionsAlone(*this->pool_, limit);
   EXPECT_LT(Clock::now(), limit);
   waker.join();
-  this->pool_->WakeWaiter();  // before the nap: not lost
-  NapAlone(*this->pool_, limit);
+  this->pool_->WakeWaiter();  // before the wait: not lost
+  WaitIgnoringCompletionsAlone(*this->pool_, limit);
   EXPECT_LT(Clock::now(), limit);
 }
 
@@ -220,15 +220,15 @@ TYPED_TEST(CopyPoolContract, WhileItsWaiterSleepsAnotherMayDrive) {
   const CopySegment segment = {from, to, 0, 0, kSize, 0, 0, 1};
   for (uint64_t tag = 1; tag <= 100; ++tag) {
     const MutexLock lock(driver);
-    this->pool_->TakeOver();
-    this->pool_->LookAfresh();
+    this->pool_->BeginDriving();
+    this->pool_->ClearWakeRequests();
     ASSERT_TRUE(this->pool_->Post(0, tag, {&segment, 1}));
     Completion completion;
     const TimePoint limit = Clock::now() + std::chrono::seconds(20);
     while (this->pool_->Poll({&completion, 1}) == 0 && Clock::now() < limit)
       std::this_thread::yield();
     EXPECT_EQ(completion.tag, tag);
-    this->pool_->HandBack(/*wake=*/tag % 2 == 0);
+    this->pool_->EndDriving(/*wake=*/tag % 2 == 0);
   }
   ends = true;
   const TimePoint start = Clock::now();
@@ -259,11 +259,11 @@ TYPED_TEST(CopyPoolContract, NothingIsLostWhenTheDriverHandsBack) {
   for (uint64_t job = 1; job <= 200 && Clock::now() < limit; ++job) {
     {
       const MutexLock lock(driver);
-      this->pool_->TakeOver();
-      this->pool_->LookAfresh();
+      this->pool_->BeginDriving();
+      this->pool_->ClearWakeRequests();
       ASSERT_TRUE(this->pool_->Post(0, job, {&segment, 1}));
       if (job % 4 < 2) std::this_thread::sleep_for(microseconds(200));  // completed by now
-      this->pool_->HandBack(/*wake=*/false);
+      this->pool_->EndDriving(/*wake=*/false);
     }
     while (taken < job && Clock::now() < limit) std::this_thread::yield();
   }
@@ -272,10 +272,10 @@ TYPED_TEST(CopyPoolContract, NothingIsLostWhenTheDriverHandsBack) {
     const uint64_t before = woken;
     {
       const MutexLock lock(driver);
-      this->pool_->TakeOver();
-      this->pool_->LookAfresh();
+      this->pool_->BeginDriving();
+      this->pool_->ClearWakeRequests();
       this->pool_->WakeWaiter();  // by whoever has something for the driver
-      this->pool_->HandBack(/*wake=*/false);
+      this->pool_->EndDriving(/*wake=*/false);
     }
     while (woken == before && Clock::now() < limit) std::this_thread::yield();
   }

@@ -116,27 +116,27 @@ TEST_F(GpuPoolTest, AWorkerWhoseDriverHangsWhenItAsksAgainKeepsNobodyWaiting) {
 }
 
 TEST_F(GpuPoolTest, WhyThereIsNoGpuIsSaidByTheLowestWorkerAndGpusAreInTheDriversOrder) {
-  GpuHomes homes;
-  homes.Take(3, {{}, {}, Fail(ErrorCode::kPathUnavailable, "no turn")});
-  homes.Take(0, {{}, {}, Fail(ErrorCode::kResourceExhausted, "no memory")});
-  homes.Take(1, {{}, {}, Fail(ErrorCode::kPathUnavailable, "no turn")});
-  EXPECT_EQ(homes.gpus().error().message, "no memory");
+  GpuRegistry registry;
+  registry.Take(3, {{}, {}, Fail(ErrorCode::kPathUnavailable, "no turn")});
+  registry.Take(0, {{}, {}, Fail(ErrorCode::kResourceExhausted, "no memory")});
+  registry.Take(1, {{}, {}, Fail(ErrorCode::kPathUnavailable, "no turn")});
+  EXPECT_EQ(registry.gpus().error().message, "no memory");
   const Greeting of_second = {
       {{"GPU-b", true, "0000:1b:00.0"}, {"GPU-c", true}, {"GPU-a", true, "0000:0a:00.0"}},
       {},
       {},
       {/*one_attach_at_a_time=*/true, /*handles_stay_in_pod=*/false}};
   const Greeting as_said = GreetingOf({}, TextOf(of_second, 1000));
-  EXPECT_EQ(homes.PciAddressOf("GPU-a"), "") << "nobody has said";
-  EXPECT_FALSE(homes.sharing().one_attach_at_a_time) << "nobody has said";
-  EXPECT_EQ(homes.Take(4, as_said).place, 1);
-  EXPECT_TRUE(homes.sharing().one_attach_at_a_time);
-  EXPECT_FALSE(homes.sharing().handles_stay_in_pod);
-  EXPECT_EQ(homes.PciAddressOf("GPU-a"), "0000:0a:00.0");
-  EXPECT_EQ(homes.PciAddressOf("GPU-b"), "0000:1b:00.0");
-  EXPECT_EQ(homes.PciAddressOf("GPU-c"), "");
-  EXPECT_EQ(homes.PciAddressOf("GPU-d"), "");
-  EXPECT_THAT(*homes.gpus(), ::testing::ElementsAre("GPU-a", "GPU-b", "GPU-c"));
+  EXPECT_EQ(registry.PciAddressOf("GPU-a"), "") << "nobody has said";
+  EXPECT_FALSE(registry.sharing().one_attach_at_a_time) << "nobody has said";
+  EXPECT_EQ(registry.Take(4, as_said).place, 1);
+  EXPECT_TRUE(registry.sharing().one_attach_at_a_time);
+  EXPECT_FALSE(registry.sharing().handles_stay_in_pod);
+  EXPECT_EQ(registry.PciAddressOf("GPU-a"), "0000:0a:00.0");
+  EXPECT_EQ(registry.PciAddressOf("GPU-b"), "0000:1b:00.0");
+  EXPECT_EQ(registry.PciAddressOf("GPU-c"), "");
+  EXPECT_EQ(registry.PciAddressOf("GPU-d"), "");
+  EXPECT_THAT(*registry.gpus(), ::testing::ElementsAre("GPU-a", "GPU-b", "GPU-c"));
 }
 
 }  // namespace

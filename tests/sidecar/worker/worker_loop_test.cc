@@ -137,11 +137,10 @@ TEST_F(WorkerLoopTest, StopsWhileItSleeps) {
 class WorkerRingWait : public ::testing::Test {
  protected:
   void Wait(nanoseconds spin, const WorkerRingEnd::Meanwhile& meanwhile) {
-    AdaptiveSpin budget{spin};
-    ring_.WaitForSegment(&budget, stop_, meanwhile);
+    ring_.WaitForSegment(BoundedSpin(spin), stop_, meanwhile);
   }
-  void Rouse() {
-    ++doorbell_.roused.value;
+  void SendWakeHint() {
+    ++doorbell_.wake_hints.value;
     FutexWake(memory_->worker_sleeps.value, 1);
   }
   bool Sleeps() const { return memory_->worker_sleeps.value.load() != 0; }
@@ -164,38 +163,38 @@ TEST_F(WorkerRingWait, DoesSomethingElseBetweenTwoLooks) {
   EXPECT_EQ(calls, 3) << "not before the first look";
 }
 
-TEST_F(WorkerRingWait, SaysOnceThatItWasRousedAndWaitsForWhatWasPromised) {
-  int roused = 0;
+TEST_F(WorkerRingWait, SaysOnceThatItWasWokenAndWaitsForWhatWasPromised) {
+  int woken = 0;
   std::thread caller([&] {
     while (!Sleeps()) std::this_thread::yield();
-    Rouse();
+    SendWakeHint();
     while (Sleeps()) {  // it was about to
       FutexWake(memory_->worker_sleeps.value, 1);
       std::this_thread::yield();
     }
   });
   const auto submit = [&] {
-    ++roused;
+    ++woken;
     const CopySegment segment = {};
     EXPECT_TRUE(pool_.Submit(1, {&segment, 1}));
   };
   Wait(nanoseconds(0), {{}, submit});
   caller.join();
-  EXPECT_EQ(roused, 1);
+  EXPECT_EQ(woken, 1);
   EXPECT_TRUE(ring_.HasSegment());
 }
 
 // A job wakes a worker up without a promise of others.
-TEST_F(WorkerRingWait, WhoIsWokenForAJobIsNotRoused) {
-  int roused = 0;
+TEST_F(WorkerRingWait, WhoIsWokenForAJobGetsNoHint) {
+  int woken = 0;
   std::thread caller([&] {
     while (!Sleeps()) std::this_thread::yield();
     const CopySegment segment = {};
     EXPECT_TRUE(pool_.Submit(1, {&segment, 1}));
   });
-  Wait(nanoseconds(0), {{}, [&] { ++roused; }});
+  Wait(nanoseconds(0), {{}, [&] { ++woken; }});
   caller.join();
-  EXPECT_EQ(roused, 0);
+  EXPECT_EQ(woken, 0);
   EXPECT_TRUE(ring_.HasSegment());
 }
 

@@ -171,7 +171,7 @@ TEST(WorkerRing, RingsTheDoorbellOnlyWhenAskedAndOnce) {
   Ring ring;
   ASSERT_TRUE(ring.worker.Complete({}));
   EXPECT_EQ(ring.doorbell.sequence.value, 0U);
-  ring.pool.AskForWake();
+  ring.pool.RequestWake();
   ASSERT_TRUE(ring.worker.Complete({}));
   ASSERT_TRUE(ring.worker.Complete({}));
   EXPECT_EQ(ring.doorbell.sequence.value, 1U);
@@ -201,7 +201,7 @@ uint64_t RunPoolSide(Ring& ring, uint64_t jobs) {
     EXPECT_EQ(take, RingTake::kEmpty);
     if (taken == jobs || in_flight.empty()) continue;
     const uint32_t sequence = ring.doorbell.sequence.value.load();
-    ring.pool.AskForWake();
+    ring.pool.RequestWake();
     // No deadline to speak of: a wake-up that is lost hangs the test.
     if (!ring.pool.HasCompletion()) {
       FutexWait(ring.doorbell.sequence.value, sequence, Clock::now() + std::chrono::seconds(30));
@@ -215,7 +215,7 @@ TEST(WorkerRing, StressOfBothEndsWithSleeping) {
   Ring ring;
   std::atomic<bool> stop = false;
   std::thread worker([&] {
-    AdaptiveSpin spin{nanoseconds(0)};
+    const BoundedSpin spin{nanoseconds(0)};
     uint64_t tag = 0;
     CopySegment segment;
     bool ends_job = false;
@@ -223,7 +223,7 @@ TEST(WorkerRing, StressOfBothEndsWithSleeping) {
       const RingTake take = ring.worker.TakeSegment(&tag, &segment, &ends_job);
       ASSERT_NE(take, RingTake::kCorrupt);
       if (take == RingTake::kEmpty) {
-        ring.worker.WaitForSegment(&spin, stop);
+        ring.worker.WaitForSegment(spin, stop);
         continue;
       }
       ASSERT_EQ(segment.source_offset, tag);
@@ -246,7 +246,7 @@ TEST(WorkerRing, StressOfFallingAsleep) {
   Ring ring;
   std::atomic<bool> stop = false;
   std::thread worker([&] {
-    AdaptiveSpin spin{nanoseconds(0)};
+    const BoundedSpin spin{nanoseconds(0)};
     uint64_t tag = 0;
     CopySegment segment;
     bool ends_job = false;
@@ -254,7 +254,7 @@ TEST(WorkerRing, StressOfFallingAsleep) {
       if (ring.worker.TakeSegment(&tag, &segment, &ends_job) == RingTake::kEntry) {
         ASSERT_TRUE(ring.worker.Complete({tag, 0, true, {}, 0}));
       } else {
-        ring.worker.WaitForSegment(&spin, stop);
+        ring.worker.WaitForSegment(spin, stop);
       }
     }
   });

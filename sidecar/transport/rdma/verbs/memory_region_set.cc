@@ -206,7 +206,7 @@ Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
   return std::shared_ptr<const MemoryRegionSet>(set);
 }
 
-std::vector<wire::RdmaChunk> MemoryRegionSet::ToldChunks() const {
+std::vector<wire::RdmaChunk> MemoryRegionSet::ChunkDescriptors() const {
   const std::vector<uint32_t> devices = devices_.List();
   std::vector<wire::RdmaChunk> chunks;
   chunks.reserve(chunks_.size());

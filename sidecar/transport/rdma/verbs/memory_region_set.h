@@ -69,7 +69,7 @@ class MemoryRegionSet final : public memory::NicMemory {
   const std::vector<Chunk>& list() const { return chunks_; }  // sorted by offset, without gaps
   const std::vector<memory::NicPiece>& pieces() const { return pieces_; }
   // The chunks as peers learn them, with the keys of devices() in their order.
-  std::vector<wire::RdmaChunk> ToldChunks() const;
+  std::vector<wire::RdmaChunk> ChunkDescriptors() const;
 
  private:
   MemoryRegionSet() = default;

@@ -52,7 +52,8 @@ DeviceSet NicAssignment::SetOf(const std::vector<std::string>& names) const {
   return set;
 }
 
-DeviceSet NicAssignment::Choose(const std::string& target, DeviceSet among, const Ask& ask) const {
+DeviceSet NicAssignment::Choose(const std::string& target, DeviceSet among,
+                                const ChooseFrom& choose) const {
   const MutexLock lock(mutex_);
   if (const DeviceSet up = devices_.Up(); up != up_) {
     up_ = up;
@@ -62,12 +63,12 @@ DeviceSet NicAssignment::Choose(const std::string& target, DeviceSet among, cons
   if (known != chosen_.end()) return known->second;
   DeviceSet chosen;
   std::string why;
-  if (const Result<NicChoice> nearest = ask(*ChooserOf(among))) {
+  if (const Result<NicChoice> nearest = choose(*ChooserOf(among))) {
     chosen = SetOf(nearest->names);
     why = nearest->reason;
   }
   // What has no active port is there for when it has one again.
-  if (const Result<NicChoice> active = ask(*ChooserOf(among & up_));
+  if (const Result<NicChoice> active = choose(*ChooserOf(among & up_));
       active && (chosen & up_) != chosen) {
     chosen = chosen | SetOf(active->names);
     why += "; some without an active port, so besides " + active->reason;
@@ -140,7 +141,7 @@ DeviceSet NicAssignment::For(const std::vector<memory::NicPiece>& pieces) const 
   return taking.empty() ? chosen : taking;
 }
 
-void NicAssignment::Tell(const std::vector<std::string>& gpus) const {
+void NicAssignment::LogChoices(const std::vector<std::string>& gpus) const {
   for (const std::string& uuid : gpus) (void)ForGpu(uuid);
   std::set<int> nodes;
   for (const topology::RdmaDevice& nic : nics_) nodes.insert(nic.numa_node);

@@ -40,15 +40,15 @@ class NicAssignment {
 
   // Logs the choices for these GPUs and for the NUMA nodes in advance. Every choice is logged when
   // made.
-  void Tell(const std::vector<std::string>& gpus) const;
+  void LogChoices(const std::vector<std::string>& gpus) const;
 
  private:
   using Chooser = topology::NicChooser;
-  using Ask = std::function<Result<topology::NicChoice>(const Chooser& chooser)>;
+  using ChooseFrom = std::function<Result<topology::NicChoice>(const Chooser& chooser)>;
 
   std::unique_ptr<const Chooser> ChooserOf(DeviceSet devices) const;
   // Chooses from `among` only.
-  DeviceSet Choose(const std::string& target, DeviceSet among, const Ask& ask) const
+  DeviceSet Choose(const std::string& target, DeviceSet among, const ChooseFrom& choose) const
       EXCLUDES(mutex_);
   // Returns the devices that accept dma-bufs of all these GPUs, as far as known.
   DeviceSet Taking(const std::set<std::string>& gpus) const;

@@ -177,7 +177,7 @@ DeviceSet RdmaDevices::Up() const {
   return up;
 }
 
-std::string RdmaDevices::AskForLost(DeviceSet devices) const {
+std::string RdmaDevices::FindLost(DeviceSet devices) const {
   for (const uint32_t index : devices.List()) {
     const VerbsDevice& device = *nics_[index].device;
     const Result<VerbsPort> port = device.Port();

@@ -41,7 +41,7 @@ class RdmaDevices {
   DeviceSet Up() const;
   // Queries each port; returns the name of the first device whose port is inactive or cannot be
   // queried. Empty: there is none. Blocks as long as the devices take.
-  std::string AskForLost(DeviceSet devices) const;
+  std::string FindLost(DeviceSet devices) const;
   // The error when none of these devices is up. REQUIRES that none is.
   Error NoneUpOf(DeviceSet devices) const;
   bool IsUp(size_t index) const { return nics_[index].up->load(std::memory_order_relaxed); }

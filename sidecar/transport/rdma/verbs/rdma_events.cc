@@ -26,28 +26,28 @@ Result<std::unique_ptr<RdmaEvents>> RdmaEvents::Create() {
   if (!epoll.valid()) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "epoll_create1", errno));
   }
-  UniqueFd bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.fd = bell.get();
-  if (!bell.valid() || epoll_ctl(epoll.get(), EPOLL_CTL_ADD, bell.get(), &event) != 0) {
+  event.data.fd = wake_fd.get();
+  if (!wake_fd.valid() || epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake_fd.get(), &event) != 0) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "an eventfd", errno));
   }
-  std::unique_ptr<RdmaEvents> events(new RdmaEvents(std::move(epoll), std::move(bell)));
+  std::unique_ptr<RdmaEvents> events(new RdmaEvents(std::move(epoll), std::move(wake_fd)));
   ASSIGN_OR_RETURN(events->thread_,
                    StartThread("gantry-rdma", [raw = events.get()] { raw->Run(); }));
   return events;
 }
 
-RdmaEvents::RdmaEvents(UniqueFd epoll, UniqueFd bell)
-    : epoll_(std::move(epoll)), bell_(std::move(bell)) {}
+RdmaEvents::RdmaEvents(UniqueFd epoll, UniqueFd wake_fd)
+    : epoll_(std::move(epoll)), wake_fd_(std::move(wake_fd)) {}
 
 RdmaEvents::~RdmaEvents() {
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  Ring();
+  Wake();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -78,12 +78,12 @@ void RdmaEvents::CallAt(TimePoint when, std::function<void()> call) {
     const MutexLock lock(mutex_);
     due_.emplace(when, std::move(call));
   }
-  Ring();
+  Wake();
 }
 
-void RdmaEvents::Ring() const {
+void RdmaEvents::Wake() const {
   const uint64_t one = 1;
-  (void)!write(bell_.get(), &one, sizeof(one));
+  (void)!write(wake_fd_.get(), &one, sizeof(one));
 }
 
 int RdmaEvents::MillisecondsToNext() const {
@@ -111,7 +111,7 @@ void RdmaEvents::Run() {
     const int count = epoll_wait(epoll_.get(), events.data(), kEventsAtATime, MillisecondsToNext());
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<size_t>(i)].data.fd;
-      if (fd == bell_.get()) {
+      if (fd == wake_fd_.get()) {
         uint64_t rings = 0;
         (void)!read(fd, &rings, sizeof(rings));
         continue;

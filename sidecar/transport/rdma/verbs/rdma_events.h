@@ -31,14 +31,14 @@ class RdmaEvents {
   void CallAt(TimePoint when, std::function<void()> call) EXCLUDES(mutex_);
 
  private:
-  RdmaEvents(UniqueFd epoll, UniqueFd bell);
+  RdmaEvents(UniqueFd epoll, UniqueFd wake_fd);
   void Run();
   void RunDue() EXCLUDES(mutex_);
   int MillisecondsToNext() const EXCLUDES(mutex_);
-  void Ring() const;
+  void Wake() const;
 
   const UniqueFd epoll_;
-  const UniqueFd bell_;
+  const UniqueFd wake_fd_;
 
   Mutex calling_;  // held while `ready` runs; acquire before mutex_
   mutable Mutex mutex_;

@@ -5,8 +5,8 @@
 
 namespace gantry::transport {
 
-memory::OnNics RdmaRegistrar::Register(const std::vector<memory::NicPiece>& pieces,
-                                       const wire::Access& access) {
+memory::NicRegistration RdmaRegistrar::Register(const std::vector<memory::NicPiece>& pieces,
+                                                const wire::Access& access) {
   RegionSetOptions options;
   options.relaxed_ordering = devices_.options().relaxed_ordering;
   DeviceSet on = ChoiceFor(pieces);

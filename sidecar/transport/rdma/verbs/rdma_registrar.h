@@ -24,8 +24,8 @@ class RdmaRegistrar final : public memory::NicRegistrar {
   explicit RdmaRegistrar(const RdmaDevices& devices, Choose choose = {})
       : devices_(devices), choose_(std::move(choose)) {}
 
-  memory::OnNics Register(const std::vector<memory::NicPiece>& pieces,
-                          const wire::Access& access) override;
+  memory::NicRegistration Register(const std::vector<memory::NicPiece>& pieces,
+                                   const wire::Access& access) override;
   size_t chunks(size_t device) const { return chunks_[device]; }  // over all buffers
 
  private:

@@ -110,7 +110,7 @@ TEST_F(HipFaultsDeathTest, NoMemoryForAContextIsSaidWithTheWayOut) {
 }
 
 // Of whatever is asked of a context.
-Status Ask(GpuContext& context, const std::string& what) {
+Status CallDriver(GpuContext& context, const std::string& what) {
   if (what == "memory") return StatusOf(context.Allocate(kMiB));
   if (what == "stream") return StatusOf(context.NewStream());
   if (what == "event") return StatusOf(context.NewEvent());
@@ -134,7 +134,7 @@ TEST_F(HipFaultsDeathTest, WhatTheRuntimeRefusesHasItsNameAndTheGpus) {
           With(c.failure);
           const auto driver = LoadGpuDriver().value();
           const auto context = driver->OpenContext(0).value();
-          const Status status = Ask(*context, c.asked);
+          const Status status = CallDriver(*context, c.asked);
           HOLDS(Says(status, c.code, c.said));
           HOLDS(Says(status, c.code, context->device().uuid));
           ::_exit(0);

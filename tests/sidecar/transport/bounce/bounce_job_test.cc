@@ -37,7 +37,7 @@ class BounceJobTest : public ::testing::Test {
   bool PollUntil(const Condition& condition, milliseconds time = milliseconds(10'000)) {
     const TimePoint limit = Clock::now() + time;
     while (!condition() && Clock::now() < limit) {
-      if (!world_.Poll(&attention_)) world_.world().waker_.Wait(milliseconds(2));
+      if (!world_.Poll(&ready_tokens_).progressed) world_.world().waker_.Wait(milliseconds(2));
     }
     return condition();
   }
@@ -51,7 +51,7 @@ class BounceJobTest : public ::testing::Test {
   TestArena remote_{kBytes, 2};
   std::shared_ptr<const memory::MappedAllocation> here_ = world_.OnGpuHere(local_);
   RemoteAllocation there_ = world_.OnGpuThere(remote_);
-  std::vector<uint64_t> attention_;
+  std::vector<uint64_t> ready_tokens_;
   uint64_t token_ = 0;
 };
 
@@ -181,7 +181,7 @@ TEST_F(BounceJobTest, StoppedWhileItsPeerIsAskedItIsQuietAtOnce) {
   world_.exchange_->cut = true;
   const auto operation = Start(wire::Operation::kRead);
   operation->Stop();
-  world_.Poll(&attention_);
+  world_.Poll(&ready_tokens_);
   EXPECT_TRUE(operation->finished());
   EXPECT_FALSE(operation->error());
   EXPECT_FALSE(operation->UnfinishedItems().empty());
@@ -208,7 +208,7 @@ TEST_F(BounceJobTest, SaysWhyItIsNotToBeHad) {
   const std::optional<Error> none;
   const std::optional<Error> no_dma_buf =
       Error(ErrorCode::kPathUnavailable, "the device takes no dma-buf");
-  const std::vector<std::shared_ptr<const memory::NicMemory>> on_nics;
+  const std::vector<std::shared_ptr<const memory::NicMemory>> nic_memory;
   const std::vector<std::shared_ptr<const memory::MappedAllocation>> gpu = {here_};
   const TestArena memory(4096);
   const std::vector<std::shared_ptr<const memory::MappedAllocation>> host = {
@@ -217,15 +217,15 @@ TEST_F(BounceJobTest, SaysWhyItIsNotToBeHad) {
   const auto says = [](const Status& status, const std::string& what) {
     return !status && status.error().message.find(what) != std::string::npos;
   };
-  EXPECT_TRUE(world_.bounce_->CanCarry({gpu, on_nics, no_dma_buf}, {there_}));
-  EXPECT_TRUE(world_.bounce_->CanCarry({gpu, on_nics, no_dma_buf}, {direct}));
-  EXPECT_TRUE(world_.bounce_->CanCarry({host, on_nics, none}, {there_}));
-  EXPECT_TRUE(
-      says(world_.bounce_->CanCarry({host, on_nics, none}, {direct}), "nothing has to be staged"));
-  EXPECT_TRUE(says(world_.bounce_->CanCarry({host, on_nics, no_dma_buf}, {there_}),
+  EXPECT_TRUE(world_.bounce_->CanCarry({gpu, nic_memory, no_dma_buf}, {there_}));
+  EXPECT_TRUE(world_.bounce_->CanCarry({gpu, nic_memory, no_dma_buf}, {direct}));
+  EXPECT_TRUE(world_.bounce_->CanCarry({host, nic_memory, none}, {there_}));
+  EXPECT_TRUE(says(world_.bounce_->CanCarry({host, nic_memory, none}, {direct}),
+                   "nothing has to be staged"));
+  EXPECT_TRUE(says(world_.bounce_->CanCarry({host, nic_memory, no_dma_buf}, {there_}),
                    "do not have the local buffer: the device takes no dma-buf"));
   world_.copier_here_.FailWith(Fail(ErrorCode::kWorkerLost, "no worker has a GPU"));
-  EXPECT_TRUE(says(world_.bounce_->CanCarry({gpu, on_nics, no_dma_buf}, {there_}),
+  EXPECT_TRUE(says(world_.bounce_->CanCarry({gpu, nic_memory, no_dma_buf}, {there_}),
                    "the local buffer is GPU memory: no worker has a GPU"));
   world_.copier_here_.FailWith({});
   EXPECT_TRUE(says(world_.bounce_->CanReach(*here_, {}), "on no RDMA device that leads here"));
@@ -246,13 +246,13 @@ TEST(BounceRanges, WhatDevicesHaveOfAnAllocationIsNotStagedAndTheRestIs) {
     rest.length = kBytes - kOnNics;
     plan->segments.push_back(rest);
     plan->bytes = kBytes;
-    plan->local_on_nics = {*registered};
+    plan->local_nic_memory = {*registered};
     std::memset(direction == wire::Operation::kWrite ? remote.data() : local.data(), 0, kBytes);
     const auto operation = world.bounce_->Start(plan, 0, 1);
-    std::vector<uint64_t> attention;
+    std::vector<uint64_t> ready_tokens;
     const TimePoint limit = Clock::now() + milliseconds(10'000);
     while (!operation->finished() && Clock::now() < limit) {
-      if (!world.Poll(&attention)) world.world().waker_.Wait(milliseconds(2));
+      if (!world.Poll(&ready_tokens).progressed) world.world().waker_.Wait(milliseconds(2));
     }
     ASSERT_TRUE(operation->finished());
     ASSERT_FALSE(operation->error()) << operation->error()->message;

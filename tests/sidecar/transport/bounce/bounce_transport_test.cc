@@ -14,8 +14,12 @@ using gantry::testing::TransportContract;
 class Polled final : public Transport {
  public:
   explicit Polled(BounceWorld& world) : world_(world) {}
-  wire::Path path() const override { return wire::Path::kBounce; }
+  TransportTraits traits() const override { return world_.bounce_->traits(); }
   Status Probe() override { return world_.bounce_->Probe(); }
+  Status CanCarry(const LocalSide& local,
+                  const std::vector<RemoteAllocation>& remote) const override {
+    return world_.bounce_->CanCarry(local, remote);
+  }
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override {
     return world_.bounce_->CanReach(local, remote);
@@ -24,9 +28,9 @@ class Polled final : public Transport {
                                    uint64_t token) override {
     return world_.bounce_->Start(std::move(plan), priority, token);
   }
-  bool Poll(std::vector<uint64_t>* attention) override { return world_.Poll(attention); }
-  nanoseconds Unattended() const override { return world_.bounce_->Unattended(); }
-  bool DevicesWork() const override { return world_.world().transport_.DevicesWork(); }
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    return world_.Poll(ready_tokens);
+  }
 
  private:
   BounceWorld& world_;
@@ -61,7 +65,7 @@ class BounceHarness final : public gantry::testing::TransportHarness {
   RemoteAllocation Remote(const TestArena& arena) override {
     return setup_.gpu_there ? world_.OnGpuThere(arena) : world_.OnNicsThere(arena);
   }
-  std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const override {
+  std::vector<std::shared_ptr<const memory::NicMemory>> LocalNicMemory() const override {
     return setup_.gpu_here ? std::vector<std::shared_ptr<const memory::NicMemory>>()
                            : const_cast<BounceWorld&>(world_).world().kept_;
   }

@@ -134,12 +134,12 @@ class BounceWorld {
       const RdmaOptions& options = {},
       const std::vector<gantry::testing::FakeDeviceOptions>& devices = {{.name = "fake0"}})
       : place_(devices, options) {
-    auto on_nics = world().registrar_.Register(
+    auto nic_memory = world().registrar_.Register(
         {{half_here_.allocation, 0, half_here_.memory.size()}}, {false, false});
-    EXPECT_TRUE(on_nics);
+    EXPECT_TRUE(nic_memory);
     bounce_ = std::make_unique<BounceTransport>(
         world().transport_,
-        BounceTransport::Here{half_here_, {half_here_.allocation, *std::move(on_nics), 0}});
+        BounceTransport::Here{half_here_, {half_here_.allocation, *std::move(nic_memory), 0}});
     remote_stage_ =
         bounce_->AddStage("peer", world().peer_, exchange_, {milliseconds(300), milliseconds(300)});
   }
@@ -168,9 +168,10 @@ class BounceWorld {
   }
 
   // Polled as the engine does: rdma before what goes over it.
-  bool Poll(std::vector<uint64_t>* attention) {
-    const bool carried = world().transport_.Poll(attention);
-    return bounce_->Poll(attention) || carried;
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) {
+    PollOutcome outcome = world().transport_.Poll(ready_tokens);
+    outcome.Add(bounce_->Poll(ready_tokens));
+    return outcome;
   }
 
   gantry::testing::FakeFabric& fabric() { return place_.fabric(); }

@@ -12,8 +12,8 @@ namespace {
 class HeldRegistrar final : public memory::NicRegistrar {
  public:
   explicit HeldRegistrar(memory::NicRegistrar& real) : real_(real) {}
-  memory::OnNics Register(const std::vector<memory::NicPiece>& pieces,
-                          const wire::Access& access) override {
+  memory::NicRegistration Register(const std::vector<memory::NicPiece>& pieces,
+                                   const wire::Access& access) override {
     {
       MutexLock lock(mutex_);
       waits_ = true;

@@ -79,9 +79,9 @@ class FakeRdmaFixture : public ::testing::Test {
   template <typename Condition>
   bool PollUntil(const Condition& condition, milliseconds time = milliseconds(10'000)) {
     const TimePoint limit = Clock::now() + time;
-    std::vector<uint64_t> attention;
+    std::vector<uint64_t> ready_tokens;
     while (!condition() && Clock::now() < limit) {
-      if (!world_->transport_.Poll(&attention)) world_->waker_.Wait(milliseconds(2));
+      if (!world_->transport_.Poll(&ready_tokens).progressed) world_->waker_.Wait(milliseconds(2));
     }
     return condition();
   }

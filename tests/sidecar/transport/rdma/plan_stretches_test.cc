@@ -39,7 +39,7 @@ class PlanStretchesTest : public ::testing::Test {
     auto plan = std::make_shared<MovePlan>();
     plan->operation = wire::Operation::kWrite;
     plan->local = {allocation_};
-    plan->local_on_nics = std::move(own);
+    plan->local_nic_memory = std::move(own);
     plan->remote = {{nullptr, std::make_shared<RdmaRemoteBuffer>(
                                   nullptr, std::vector<wire::RdmaChunk>{{kArena, 1 << 20, {1}}},
                                   DeviceSet{0})}};

@@ -40,7 +40,7 @@ TEST_F(RdmaFailures, TheSecondTimeItFailsAndSaysWhatToDo) {
   EXPECT_NE(operation->error()->message.find("here0"), std::string::npos);
   EXPECT_NE(operation->error()->hint.find("--rdma-timeout"), std::string::npos);
   EXPECT_EQ(world_->errors_.size(), 2u);
-  EXPECT_TRUE(operation->error_is_counted());
+  EXPECT_TRUE(operation->progress().error_is_counted);
   EXPECT_EQ(operation->UnfinishedItems(), std::vector<uint32_t>{0});
   const auto next = WriteAll();  // counts anew
   ExpectAllMoved(*next);

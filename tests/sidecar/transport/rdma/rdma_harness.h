@@ -22,7 +22,7 @@ class RdmaHarness final : public gantry::testing::TransportHarness {
   RemoteAllocation Remote(const gantry::testing::TestArena& arena) override {
     return place_->world().Remote(place_->world().Describe(arena));
   }
-  std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const override {
+  std::vector<std::shared_ptr<const memory::NicMemory>> LocalNicMemory() const override {
     return place_->world().kept_;
   }
   bool ChunksAreSegments() const override { return false; }

@@ -31,7 +31,7 @@ class RdmaLinksTest : public ::testing::Test {
     return links;
   }
   void ExpectAdds(DeviceSet here, DeviceSet there) {
-    const Result<bool> added = links_.Join(here, there);
+    const Result<bool> added = links_.AddCrossing(here, there);
     ASSERT_TRUE(added) << added.error().message;
     EXPECT_TRUE(*added);
   }
@@ -53,7 +53,7 @@ TEST_F(RdmaLinksTest, EachIsJoinedWithThatOfItsPlace) {
 TEST_F(RdmaLinksTest, WhatNoLaneFitsIsJoinedEachWithAnother) {
   ExpectAdds({0, 1}, {2, 3});
   EXPECT_THAT(Crossings(), ElementsAre(RdmaLink{0, 2}, RdmaLink{1, 3}));
-  const Result<bool> again = links_.Join({0, 1}, {2, 3});
+  const Result<bool> again = links_.AddCrossing({0, 1}, {2, 3});
   EXPECT_TRUE(again && !*again) << "they are to be made";
 }
 
@@ -69,7 +69,7 @@ TEST_F(RdmaLinksTest, WorkWaitsForWhatIsTriedAgainAndFailsWhenThatIsInVain) {
   const TimePoint now = Clock::now();
   const RdmaLink own = {1, 1};
   for (int time = 1; time <= 3; ++time) {
-    const Result<bool> waits = links_.Join({1}, {1});
+    const Result<bool> waits = links_.AddCrossing({1}, {1});
     EXPECT_TRUE(waits && !*waits) << time;
     const RdmaLinks::Noted noted = links_.LeaveOut(own, why_, now);
     EXPECT_EQ(noted.is_new, time == 1);
@@ -77,13 +77,13 @@ TEST_F(RdmaLinksTest, WorkWaitsForWhatIsTriedAgainAndFailsWhenThatIsInVain) {
     EXPECT_TRUE(links_.Rests(own, now));
     EXPECT_FALSE(links_.Rests(own, noted.again_at));
   }
-  const Result<bool> failed = links_.Join({1}, {1});
+  const Result<bool> failed = links_.AddCrossing({1}, {1});
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, why_.code);
   EXPECT_THAT(failed.error().message, HasSubstr(why_.message));
   links_.Use(own);
   EXPECT_FALSE(links_.Rests(own, now));
-  EXPECT_TRUE(links_.Join({1}, {1}));
+  EXPECT_TRUE(links_.AddCrossing({1}, {1}));
 }
 
 TEST_F(RdmaLinksTest, OnlyDevicesWithAnActivePortAreJoined) {
@@ -91,7 +91,7 @@ TEST_F(RdmaLinksTest, OnlyDevicesWithAnActivePortAreJoined) {
   devices_->TakeEvents(0);
   ExpectAdds({0, 1}, {2});
   EXPECT_THAT(Crossings(), ElementsAre(RdmaLink{1, 2}));
-  const Result<bool> none = links_.Join({0}, {2});
+  const Result<bool> none = links_.AddCrossing({0}, {2});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::kPathUnavailable);
   EXPECT_THAT(none.error().message, HasSubstr("active port: a"));

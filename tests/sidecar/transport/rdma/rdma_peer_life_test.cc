@@ -36,7 +36,7 @@ class RdmaPeerLife : public FakeRdmaFixture {
     ASSERT_TRUE(operation.error());
     EXPECT_EQ(operation.error()->code, ErrorCode::kPeerLost);
     // Of the session no device says anything.
-    EXPECT_FALSE(operation.error_is_counted());
+    EXPECT_FALSE(operation.progress().error_is_counted);
   }
 };
 

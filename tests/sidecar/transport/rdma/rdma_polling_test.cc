@@ -23,8 +23,9 @@ class RdmaPolling : public FakeRdmaFixture {
   int Arms() const { return here_->calls("here0", FakeCall::kArm) - arms_; }
   void Poll() {
     const TimePoint before = Clock::now();
-    std::vector<uint64_t> attention;
-    if (world_->transport_.Poll(&attention)) moved_ = before;
+    std::vector<uint64_t> ready_tokens;
+    polled_ = world_->transport_.Poll(&ready_tokens);
+    if (polled_.progressed) moved_ = before;
     ++polls_;
   }
   // Polls on and on while nothing completes, until events are asked for.
@@ -32,19 +33,20 @@ class RdmaPolling : public FakeRdmaFixture {
     const TimePoint limit = Clock::now() + milliseconds(10'000);
     const int arms = Arms();
     for (polls_ = 0; Arms() == arms && Clock::now() < limit;) {
-      ASSERT_TRUE(polls_ == 0 || world_->transport_.DevicesWork()) << "nobody is to sleep now";
+      ASSERT_TRUE(polls_ == 0 || polled_.should_spin) << "nobody is to sleep now";
       Poll();
     }
     ASSERT_EQ(Arms(), arms + 1);
     // Its own last look that moved something may have been some time before.
     EXPECT_GE(Clock::now() - moved_, kSpin / 2) << "events are asked for while it is to look";
     EXPECT_GT(polls_, 2) << "it looked again and again";
-    EXPECT_FALSE(world_->transport_.DevicesWork()) << "whoever drives it may sleep";
+    EXPECT_FALSE(polled_.should_spin) << "whoever drives it may sleep";
   }
 
   int arms_ = 0;
   int polls_ = 0;
-  TimePoint moved_;  // before the last Poll that moved something
+  PollOutcome polled_;  // of the last Poll
+  TimePoint moved_;     // before the last Poll that moved something
 };
 
 TEST_F(RdmaPolling, ItSpinsForAWhileThenAsksForEventsOnce) {

@@ -112,7 +112,7 @@ TEST_P(RdmaManyAtOnce, EveryByteIsRight) {
     ASSERT_TRUE(world_->Finish(*operation));
     EXPECT_FALSE(operation->error()) << operation->error()->message;
   }
-  fabric_.Settle();
+  fabric_.ShowLateWrites();
   EXPECT_EQ(std::memcmp(here.data(), local_.data(), kArena), 0);
   EXPECT_EQ(std::memcmp(there.data(), there_memory_.data(), kArena), 0);
 }

@@ -23,7 +23,7 @@ class RdmaSubsets : public FakeRdmaFixture {
     TestArena there{kArena, 4};
     std::shared_ptr<const memory::MappedAllocation> local;
     RemoteAllocation remote;
-    std::shared_ptr<const memory::NicMemory> on_nics;
+    std::shared_ptr<const memory::NicMemory> nic_memory;
   };
 
   void SetUp() override {
@@ -41,7 +41,7 @@ class RdmaSubsets : public FakeRdmaFixture {
     world_->on_here_ = here;
     world_->on_there_ = there;
     pair->local = world_->Local(pair->here);
-    pair->on_nics = world_->kept_.back();
+    pair->nic_memory = world_->kept_.back();
     pair->remote = world_->Remote(world_->Describe(pair->there));
     pairs_.push_back(std::move(pair));
     return *pairs_.back();
@@ -51,7 +51,7 @@ class RdmaSubsets : public FakeRdmaFixture {
         world_->WithNics(PlanOf(direction, pair.local, pair.remote, 0, 0, kArena)), 0, ++token_);
   }
   void ExpectMoves(const Pair& pair, wire::Operation direction = wire::Operation::kWrite) {
-    const auto reaches = world_->transport_.CanGoThrough(*pair.on_nics);
+    const auto reaches = world_->transport_.CanGoThrough(*pair.nic_memory);
     ASSERT_TRUE(reaches) << reaches.error().message;
     ExpectMoved(pair, *Start(pair, direction));
   }
@@ -61,7 +61,7 @@ class RdmaSubsets : public FakeRdmaFixture {
     EXPECT_EQ(std::memcmp(pair.here.data(), pair.there.data(), kArena), 0);
   }
   static DeviceSet DevicesOf(const Pair& pair) {
-    return dynamic_cast<const MemoryRegionSet&>(*pair.on_nics).devices();
+    return dynamic_cast<const MemoryRegionSet&>(*pair.nic_memory).devices();
   }
   // Those that did work since the last call.
   DeviceSet Worked() {
@@ -172,7 +172,7 @@ TEST_F(RdmaSubsets, WithItsDevicesDownABufferIsNotReachedAndOthersAre) {
   const Pair& other = MakePair({0, 2}, {1, 2});
   ExpectMoves(lost);
   SetPort(1, false);
-  const Status reaches = world_->transport_.CanGoThrough(*lost.on_nics);
+  const Status reaches = world_->transport_.CanGoThrough(*lost.nic_memory);
   ASSERT_FALSE(reaches);
   EXPECT_EQ(reaches.error().code, ErrorCode::kPathUnavailable);
   EXPECT_NE(reaches.error().message.find("active port: here1"), std::string::npos)

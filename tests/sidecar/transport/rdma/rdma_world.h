@@ -126,7 +126,7 @@ class RdmaWorld {
 
   // With what was registered of its local buffers.
   std::shared_ptr<MovePlan> WithNics(std::shared_ptr<MovePlan> plan) const {
-    plan->local_on_nics = kept_;
+    plan->local_nic_memory = kept_;
     return plan;
   }
   // Afterwards there is a connection.

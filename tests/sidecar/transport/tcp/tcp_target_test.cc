@@ -211,9 +211,9 @@ TEST_F(TcpTargetTest, ARequestBeforeTheTicketIsNotServed) {
   EXPECT_EQ(world_->buffers_.acquired(), 0);
 }
 
-TEST_F(TcpTargetTest, StrangersAreFewGiveWayAndDoNotStay) {
+TEST_F(TcpTargetTest, UnauthenticatedOnesAreFewGiveWayAndDoNotStay) {
   TcpServerOptions options;
-  options.strangers_max = 4;
+  options.unauthenticated_max = 4;
   options.hello_timeout = milliseconds(500);
   Begin(options);
   std::vector<RawConnection> strangers;
@@ -221,7 +221,7 @@ TEST_F(TcpTargetTest, StrangersAreFewGiveWayAndDoNotStay) {
     strangers.push_back(RawConnection::To(world_->server_->port()));
     strangers.back().Send(RawConnection::HelloOf(Ticket()).substr(0, 20));
   }
-  for (int i = 0; i < 200 && world_->server_->strangers() < 4; ++i) ::usleep(5'000);
+  for (int i = 0; i < 200 && world_->server_->unauthenticated() < 4; ++i) ::usleep(5'000);
   EXPECT_EQ(world_->server_->connections(), 0u) << "they are counted as if they were let in";
   const RawConnection fifth = RawConnection::To(world_->server_->port());
   EXPECT_TRUE(strangers.front().IsEnded(milliseconds(300))) << "the oldest";
