@@ -38,7 +38,7 @@ test-nightly: setup-slow everything ## the seven nightly tiers, too long for eve
 	@$(TIERS) run @nightly
 	@$(TIERS) summary @nightly
 
-test-style: ## layout, includes, sizes, formatting (seconds)
+test-style: ## layout, includes, sizes, formatting, types of the Python packages (seconds)
 test-unit: ## one class or function at a time (a minute)
 test-contract: ## what every transport, memory and driver must do, over the fakes (a minute)
 test-api: ## REST against docs/rest_api.yaml; dashboards and alert rules (a minute)

@@ -1,11 +1,13 @@
 """Lives and deaths around the Python package: closed, killed, forked, restarted, collected, interrupted."""
 
+import gc
 import itertools
 import os
 import signal
 import subprocess
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -245,3 +247,32 @@ def test_the_example_runs(folder, gpu, says):
     for words in says:
         assert words in done.stdout, done.stdout
     assert not gpu or done.stdout.split("path", 1)[1].split()[:2] == ["ipc", "ipc"], done.stdout
+
+
+class Witness:
+    """In a frame of a call that fails."""
+
+
+def witness_of(call):
+    """A weak reference to it."""
+    witness = Witness()
+    try:
+        call()
+    except gantry.Error:
+        return weakref.ref(witness)
+
+
+FAILING = {"a request": lambda transfer, client: witness_of(lambda: client.peer("nobody")),
+           "a wait": lambda transfer, client: witness_of(lambda: transfer.wait(5))}
+
+
+@pytest.mark.parametrize("call", FAILING)
+def test_what_a_failed_call_had_goes_with_its_error(pair, call):
+    """And not when Python looks for cycles: an error that a frame keeps would keep all callers' views and buffers."""
+    clock = pair.client.register("clock", pair.client.arena(BLOCK))
+    transfer = pair.client.read(pair.buffer, "a/prefill/k.0", local_blocks=[0], remote_blocks=[0], fence=(clock, 0, 1), deadline=0.1)
+    gc.disable()
+    try:
+        assert FAILING[call](transfer, pair.client)() is None
+    finally:
+        gc.enable()

@@ -1,5 +1,6 @@
 """Views of prefillers that come and go: those that were read last are kept, and no more than so many."""
 
+import gc
 import threading
 import time
 import unittest
@@ -94,6 +95,21 @@ class Views(unittest.TestCase):
 
     def test_another_address_replaces_the_view(self):
         self.read(source(1))
+        self.assertTrue(self.read(source(1, "10.0.0.1:9461")))
+        self.assertEqual(len(self.client.views), 1)
+
+    def test_the_view_of_a_read_that_failed_goes_with_the_last_use(self):
+        """And not when Python looks for cycles, which vLLM's engines do rarely."""
+        def fail(_):
+            raise Error("peer_lost", "the peer is gone")
+        gc.disable()
+        self.addCleanup(gc.enable)
+        read = self.client.read
+        self.client.read = lambda view, **_: SimpleNamespace(wait=fail, poll=lambda: SimpleNamespace(done=True), details=dict, kept=view)
+        self.pulls.start(Load("fails", "r", (source(1),), [1], [2]))
+        while "fails" not in self.pulls.take_ended()[0]:
+            time.sleep(0.001)
+        self.client.read = read
         self.assertTrue(self.read(source(1, "10.0.0.1:9461")))
         self.assertEqual(len(self.client.views), 1)
 

@@ -7,18 +7,19 @@ import os
 import signal
 
 import pytest
+from leftovers import nothing_is_left, totals_of
 from prompts import PROMPTS
-from test_kills_of_engines import PROMPT, has_nothing, in_the_middle, reads_come_back
+from test_kills_of_engines import PROMPT, in_the_middle, reads_come_back
 from vllm_servers import Engine, Pair, wait_for
-from workers import totals_of
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
 def started(pair, environment, folder):
-    """At the sidecar of the prefiller."""
-    engine = Engine("engine-by-command", environment, folder, pair.prefill_sidecar)
+    """At the sidecar of the prefiller, which it finds by GANTRY_RUN_DIR as in pods of the chart."""
+    engine = Engine("engine-by-command", environment, folder, pair.prefill_sidecar, settings={"run_dir": None},
+                    more={"GANTRY_RUN_DIR": str(pair.prefill_sidecar.run_dir)})
     try:
         engine.wait_until_ready()
         yield engine
@@ -41,15 +42,15 @@ def test_it_dies_in_the_middle_of_a_read(pair, expected, started):
     before = len(pair.decode.reads())
     assert both.complete(PROMPTS[PROMPT], salt="it lives") == expected[PROMPT]
     wait_for(lambda: len(pair.decode.reads()) > before, "a read from it succeeds")
-    params = both.offer(PROMPTS[PROMPT], salt="it dies")
-    before = len(pair.decode.reads())
+    with nothing_is_left(pair):
+        params = both.offer(PROMPTS[PROMPT], salt="it dies")
+        before = len(pair.decode.reads())
 
-    def die():
-        """All of its processes. A read may end well where its bytes are still there; these copy workers never end."""
-        os.killpg(started.pid, signal.SIGKILL)
-        wait_for(lambda: totals_of(pair.decode_sidecar)["transfers_running"] == 0, "the read has ended")
-    assert in_the_middle(pair, params, "it dies", die) == expected[PROMPT]
-    assert len(pair.decode.reads()) == before, "no read succeeded"
-    wait_for(lambda: not started.lives(), "it has ended")
-    reads_come_back(pair, expected)
-    has_nothing(pair)
+        def die():
+            """All of its processes. A read may end well where its bytes are still there; these copy workers never end."""
+            os.killpg(started.pid, signal.SIGKILL)
+            wait_for(lambda: totals_of(pair.decode_sidecar)["transfers_running"] == 0, "the read has ended")
+        assert in_the_middle(pair, params, "it dies", die) == expected[PROMPT]
+        assert len(pair.decode.reads()) == before, "no read succeeded"
+        wait_for(lambda: not started.lives(), "it has ended")
+        reads_come_back(pair, expected)

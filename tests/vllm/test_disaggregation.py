@@ -50,6 +50,16 @@ def test_a_prompt_of_which_the_decoder_has_all_full_blocks(pair, expected):
     assert pair.complete(prompt) == expected["cached"]
 
 
+def test_a_prompt_of_full_blocks_that_is_asked_for_twice(pair, expected):
+    """The second time both engines have all of its blocks. vLLM computes or reads the last one all the same, as it needs a token."""
+    name = f"{PATHS[0]} {2 * BLOCK}"
+    for _ in range(2):
+        assert pair.complete(PROMPTS[name], salt="twice") == expected[name]
+        wait_for(lambda: not pair.holds(), "the hold has ended")
+    for engine in (pair.prefill, pair.decode):
+        wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
+
+
 def test_the_prefiller_frees_its_blocks_when_they_were_read(pair):
     pair.complete(PROMPTS[f"{PATHS[0]} 200"])
     wait_for(lambda: not pair.holds(), "the holds have ended")

@@ -1,14 +1,12 @@
 """Hundreds of requests with aborts and a restart of the decoder's sidecar: no wrong token, and nothing is left."""
 
 import random
-import re
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from leftovers import nothing_is_left, tree_of
 from prompts import MANY, PROMPTS
-from vllm_servers import wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -20,16 +18,6 @@ ABORT_SECONDS = 0.1
 ABORTED_TOKENS = 400  # of an answer that takes far longer
 ENGINE_GROWTH_MAX = 24 << 20
 SIDECAR_GROWTH_MAX = 16 << 20
-
-
-def tree_of(pid):
-    """A process and those below it."""
-    table = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout
-    rows = [tuple(map(int, row)) for row in re.findall(r"(\d+) +(\d+)", table)]
-    known = {pid}
-    while more := {child for child, parent in rows if parent in known} - known:
-        known |= more
-    return known
 
 
 def memory_of(owners):
@@ -82,17 +70,13 @@ def test_many_requests(pair, expected):
         pair.decode_sidecar.kill()
         pair.decode_sidecar.start()
         aborted += rest.result()
-    pair.end_holds()
-    memory, sidecar_memory = memory_of(engines_of(pair)), memory_of(sidecars_of(pair))
-    before = len(pair.decode.reads())
-    # One at a time: vLLM keeps a kernel for each number of tokens that was computed at once, whatever the connector does.
-    aborted += run(pair, expected, list(numbers), together=1)
-    assert aborted > 0
-    assert len(pair.decode.reads()) - before > (REQUESTS - 2 * WARM_UP) // 2
-    pair.end_holds()
-    for engine in (pair.prefill, pair.decode):
-        wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
-        assert engine.healthy()
+    with nothing_is_left(pair):
+        memory, sidecar_memory = memory_of(engines_of(pair)), memory_of(sidecars_of(pair))
+        before = len(pair.decode.reads())
+        # One at a time: vLLM keeps a kernel for each number of tokens that was computed at once, whatever the connector does.
+        aborted += run(pair, expected, list(numbers), together=1)
+        assert aborted > 0
+        assert len(pair.decode.reads()) - before > (REQUESTS - 2 * WARM_UP) // 2
     for most, earlier, now in ((ENGINE_GROWTH_MAX, memory, memory_of(engines_of(pair))),
                                (SIDECAR_GROWTH_MAX, sidecar_memory, memory_of(sidecars_of(pair)))):
         more = {name: (earlier[name], now[name]) for name in now.keys() & earlier.keys() if now[name] > earlier[name] + most}

@@ -1,11 +1,15 @@
 """Reads that the prefiller's sidecar executes, without engines: its writes, kills in the middle of one, and aborts."""
 
+import os
+import signal
+
 import pytest
 from forks import IMPORT_SECONDS
-from slow_link import SlowLink
-from test_kills_in_reads import LOCAL, PASSING, REMOTE, kill_and_start, nothing_is_written_after_an_abort
+from leftovers import totals_of
+from slow_link import PASSING, SlowLink
+from test_kills_in_reads import LOCAL, REMOTE, kill_and_start, nothing_is_written_after_an_abort
 from vllm_servers import wait_for
-from workers import copy_workers_of, go_on, stand_still, totals_of
+from workers import copy_workers_of, go_on, stand_still
 
 pytestmark = [pytest.mark.timeout(180 + IMPORT_SECONDS), pytest.mark.parametrize("workers", [{"executor": "peer"}], indirect=True, ids=["peer"])]
 
@@ -97,8 +101,15 @@ def kill_engine(workers, link):
     workers.start_producer()
 
 
+def kill_worker(workers, _):
+    pid = copy_workers_of(workers.prefill_sidecar)[0]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: copy_workers_of(workers.prefill_sidecar) not in ([], [pid]), "another copy worker")
+
+
 VICTIMS = {"producer's sidecar": lambda workers, _: kill_and_start(workers.prefill_sidecar),
            "consumer's sidecar": lambda workers, _: kill_and_start(workers.decode_sidecar),
+           "producer's copy worker": kill_worker,
            "producer's engine": kill_engine}
 
 
@@ -111,7 +122,9 @@ def test_a_kill_in_the_middle_of_a_push(workers, link, victim):
     wait_for(link.is_under_way, "the push is under way")
     VICTIMS[victim](workers, link)
     link.go_on()
-    workers.end(offer, LOCAL)
+    succeeded = workers.end(offer, LOCAL)
+    if victim == "producer's copy worker":
+        assert succeeded, "its copies are repeated"
     link.come_back()
     workers.reads_come_back(link.address)
     workers.end_holds()

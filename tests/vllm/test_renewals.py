@@ -21,13 +21,13 @@ SHORT_TTL = 6
 ATTEMPTS = 3
 
 
-class Filler:
-    """A long request that is aborted by closing its connection."""
+class Request:
+    """A long one that is aborted by closing its connection."""
 
-    def __init__(self, engine):
+    def __init__(self, engine, prompt, **more):
         self._connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=REQUEST_SECONDS)
         self._connection.request("POST", "/v1/completions", json.dumps({
-            "model": MODEL, "prompt": PROMPTS["waits"][:10], "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}),
+            "model": MODEL, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, **more}),
             {"Content-Type": "application/json"})
 
     def close(self):
@@ -36,12 +36,12 @@ class Filler:
 
 
 @contextlib.contextmanager
-def fillers_of(pair):
+def fillers_of(pair, rounds=ROUNDS):
     """Those that the decoder computes before whatever comes now."""
-    made = [Filler(pair.decode) for _ in range(SEQUENCES * ROUNDS)]
+    made = [Request(pair.decode, PROMPTS["waits"][:10]) for _ in range(SEQUENCES * rounds)]
     try:
         wait_for(lambda: pair.decode.metric("vllm:num_requests_running") == SEQUENCES
-                 and pair.decode.metric("vllm:num_requests_waiting") > SEQUENCES, "the queue is full")
+                 and pair.decode.metric("vllm:num_requests_waiting") >= SEQUENCES, "the queue is full")
         yield made
     finally:
         for filler in made:
@@ -73,3 +73,20 @@ def is_read_behind_its_time(pair, expected, salt):
 def test_a_prompt_that_waits_longer_than_its_hold(pair, expected):
     """A sidecar that gets no processor for seconds is given up, and its blocks are not read: more than once is no chance."""
     assert any(is_read_behind_its_time(pair, expected, f"waits {attempt}") for attempt in range(ATTEMPTS)), pair.decode.log[-4000:]
+
+
+def test_a_prompt_that_is_aborted_before_its_read_began(pair):
+    """It waits in the decoder's queue. The prefiller is told at once, while others are computed still."""
+    pair.end_holds()  # of other cases
+    reads = len(pair.decode.reads())
+    with fillers_of(pair, 2):
+        params = pair.offer(PROMPTS["waits"], salt="is aborted")
+        waiting = pair.decode.metric("vllm:num_requests_waiting")
+        request = Request(pair.decode, PROMPTS["waits"], kv_transfer_params=params, cache_salt="is aborted")
+        wait_for(lambda: pair.decode.metric("vllm:num_requests_waiting") > waiting, "it waits")
+        assert pair.holds()
+        request.close()
+        wait_for(lambda: not pair.holds(), "its blocks are given back")
+        assert pair.decode.metric("vllm:num_requests_running") == SEQUENCES, "its turn had not come"
+    assert len(pair.decode.reads()) == reads
+    wait_for(lambda: pair.prefill.metric("vllm:kv_cache_usage_perc") == 0, "the prefiller has free blocks only")

@@ -21,6 +21,9 @@ NOT_READ = ": its prompt is not read from "
 HOLD_SECONDS = 300  # longer than any case waits, so that no case passes because a hold's time was over
 MODEL = "tiny"
 TOKENS = 12  # that are generated
+# kv_transfer_config, but for the connector's own settings.
+TRANSFER = {"kv_connector": "GantryConnector", "kv_connector_module_path": "gantry_vllm", "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute"}
 
 
 def free_port():
@@ -32,10 +35,10 @@ def free_port():
 class Engine:
     """`vllm serve`; without a sidecar it has no connector."""
 
-    def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm", path="",
-                 flags=(), model=None, transfer=None, more=None, settings=None, forks=None):
+    def __init__(self, name, environment, folder, sidecar=None, connector=TRANSFER["kv_connector"],
+                 module=TRANSFER["kv_connector_module_path"], path="", flags=(), model=None, transfer=None, more=None, settings=None, forks=None):
         """`path`: another folder of Python modules; `transfer`: vLLM's whole kv_transfer_config; `more`: environment variables;
-        `settings`: of the connector.
+        `settings`: of the connector; None takes one away.
 
         `forks`, a ForkServer, starts it in seconds. Without it the command `vllm serve` does, as users have it.
         """
@@ -46,11 +49,10 @@ class Engine:
         if transfer is not None:
             words += ["--kv-transfer-config", json.dumps(transfer)]
         elif sidecar is not None:
-            words += ["--kv-transfer-config", json.dumps({
+            said = {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5, **backends.CONNECTOR, **(settings or {})}
+            words += ["--kv-transfer-config", json.dumps(TRANSFER | {
                 "kv_connector": connector, "kv_connector_module_path": module,
-                "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-                "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5,
-                                               **backends.CONNECTOR, **(settings or {})}})]
+                "kv_connector_extra_config": {name: value for name, value in said.items() if value is not None}})]
         variables = backends.variables()
         variables["PYTHONPATH"] += f":{path}"
         variables |= more or {}

@@ -35,9 +35,9 @@ def split(said):
 
 
 class Commands:
-    def __init__(self, run_dir, workload, settings):
-        # As of a hybrid model: a read that fails is told as a whole.
-        self._worker = Worker(Settings(run_dir=run_dir, **settings), workload, BLOCKS, Topology(0, 1, 1), False, Recorder(True))
+    def __init__(self, run_dir, workload, settings, in_parts=False):
+        """A read that fails is told as a whole, as of a hybrid model, unless it is `in_parts`."""
+        self._worker = Worker(Settings(run_dir=run_dir, **settings), workload, BLOCKS, Topology(0, 1, 1), in_parts, Recorder(True))
         with self._worker.allocation():
             cache = torch.zeros(LAYERS * BLOCKS * BLOCK_BYTES, dtype=torch.int8)
         self._cache = cache.view(torch.uint8).view(LAYERS, BLOCKS, BLOCK_BYTES)
@@ -78,7 +78,7 @@ class Commands:
         self._worker.end_step()
         results = self._worker.results()
         return {"seconds": time.monotonic() - began, "sent": sorted(results.finished_sending or ()), "received": sorted(results.finished_recving or ()),
-                "failed": sorted(results.failed_recving or ())}
+                "failed": sorted(results.failed_recving or ()), "missing": sorted(self._worker.missing())}
 
     def close(self):
         self._worker.close()

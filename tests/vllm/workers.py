@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from urllib.parse import quote
 
+from leftovers import descriptors_of, kept_by, left_at, nothing_more_is_left, totals_of
 from vllm_servers import wait_for
 
 READ_DEADLINE = 5
@@ -16,13 +17,13 @@ HOLD_SECONDS = 300
 class WorkerProcess:
     """worker_process.py's side of a connection; a call is one of its commands."""
 
-    def __init__(self, server, sidecar, workload, settings=None):
+    def __init__(self, server, sidecar, workload, settings=None, in_parts=False):
         self.sidecar, self.workload = sidecar, workload
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(60)
         self._socket.connect(str(server))
         self._lines = self._socket.makefile("rw")
-        self.pid = self._ask({"worker": {"run_dir": str(sidecar.run_dir), "workload": workload,
+        self.pid = self._ask({"worker": {"run_dir": str(sidecar.run_dir), "workload": workload, "in_parts": in_parts,
                                          "settings": {"hold_ttl": HOLD_SECONDS, "read_deadline": READ_DEADLINE} | (settings or {})}})
 
     def _ask(self, question):
@@ -44,19 +45,11 @@ class WorkerProcess:
         self._socket.close()
 
     def fds(self):
-        """But for sockets: the client keeps a connection for each of the calls that were made at once."""
         self.do("collect")
-        return len([each for each in self._descriptors() if not each.startswith("socket:")])
+        return kept_by([self.pid])
 
     def sockets(self):
-        return len([each for each in self._descriptors() if each.startswith("socket:")])
-
-    def _descriptors(self):
-        for each in os.listdir(f"/proc/{self.pid}/fd"):
-            try:
-                yield os.readlink(f"/proc/{self.pid}/fd/{each}")
-            except FileNotFoundError:
-                pass  # closed meanwhile
+        return len([each for each in descriptors_of(self.pid) if each.startswith("socket:")])
 
     def mappings(self):
         """How often it has the cache mapped."""
@@ -67,12 +60,12 @@ class Workers:
     """A producer and a consumer. Their caches are filled anew before each read, so that stale bytes are found."""
 
     def __init__(self, server, sidecars, settings):
-        self._server, self._settings = server, settings
+        self._server, self._settings = server, {name: value for name, value in settings.items() if name != "in_parts"}
         self.prefill_sidecar, self.decode_sidecar = sidecars
         self._requests, self._seed = 0, 0
         self._address, self._told = None, {}
         self.start_producer()
-        self.consumer = WorkerProcess(server, self.decode_sidecar, "vllm-decode", settings)
+        self.consumer = WorkerProcess(server, self.decode_sidecar, "vllm-decode", self._settings, settings.get("in_parts", False))
 
     def start_producer(self):
         self.producer = WorkerProcess(self._server, self.prefill_sidecar, "vllm-prefill", self._settings)
@@ -99,7 +92,7 @@ class Workers:
             self.decode_sidecar.ask("DELETE", f"/v1/peers/{source['peer']}")
             self._address = address
         self.consumer.do("fill", seed=offer["seed"] + 1)
-        self._told = {"received": [], "failed": []}
+        self._told = {"received": [], "failed": [], "missing": []}
         self.step(load=[{"request_id": offer["name"], "remote_request_id": offer["name"], "source": source,
                          "local_blocks": local, "remote_blocks": offer["blocks"]}])
 
@@ -151,34 +144,16 @@ class Workers:
 
     def left(self):
         """What must be the same again when all requests are over."""
-        sidecars = (self.prefill_sidecar, self.decode_sidecar)
-        return {"holds": len(self.holds()),
-                **{f"{sidecar.name} {key}": value for sidecar in sidecars for key, value in totals_of(sidecar).items()
-                   if key != "last_event"},
-                **{f"{sidecar.name} views": views_of(sidecar) for sidecar in sidecars},
+        return {"holds": len(self.holds()), **left_at((self.prefill_sidecar, self.decode_sidecar)),
                 "producer's descriptors": self.producer.fds(), "consumer's descriptors": self.consumer.fds()}
 
     def nothing_more_is_left(self, before):
-        """Connections may take a moment to be closed, and there may be fewer than before."""
-        def more():
-            now = self.left()
-            return {key: (before[key], now[key]) for key in now if now[key] > before[key]}
-        wait_for(lambda: not more(), lambda: f"nothing is left: {more()}")
+        nothing_more_is_left(before, self.left)
 
 
 def copy_workers_of(sidecar):
     found = sidecar.ask("GET", "/v1/status")[1]["workers"]
     return [worker["pid"] for worker in found if worker["state"] == "ready"]
-
-
-def totals_of(sidecar):
-    return sidecar.ask("GET", "/v1/status")[1]["totals"]
-
-
-def views_of(sidecar):
-    workloads = [workload["name"] for workload in sidecar.ask("GET", "/v1/status")[1]["workloads"]]
-    return sum(len(sidecar.ask("GET", f"/v1/views?workload={name}")[1]["views"]) for name in workloads)
-
 
 
 def state_of(pid):

@@ -65,7 +65,7 @@ def _placed(view: Any, address: int, shape: Sequence[int], strides: Optional[Seq
     return Place(address, cover.length, cover.blocks, cover.dense)
 
 
-def _of_array_interface(view: Any, interface: dict) -> Place:
+def _of_array_interface(view: Any, interface: dict[str, Any]) -> Place:
     if interface.get("data") is None or interface.get("mask") is not None:
         raise _refused(view, "it has no data of its own, or a mask")
     item = int(interface["typestr"][2:])

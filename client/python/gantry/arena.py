@@ -56,7 +56,7 @@ class ArenaHandle:
 
     def fileno(self) -> int:
         """The descriptor of the memfd, which stays the arena's."""
-        return native.lib.gantry_arena_fd(self._handle)
+        return int(native.lib.gantry_arena_fd(self._handle))
 
 
 class Arena(ArenaHandle, mmap.mmap):
@@ -67,7 +67,7 @@ class Arena(ArenaHandle, mmap.mmap):
     goes when the last view of it has gone.
     """
 
-    _finalizer: weakref.finalize
+    _finalizer: "weakref.finalize[[int, list[bool]], Arena]"
     _pinned: list[bool]
     _client: "Client"
 
@@ -83,10 +83,10 @@ class Arena(ArenaHandle, mmap.mmap):
         handle = ctypes.c_void_p()
         native.check(native.lib.gantry_arena_adopt(client._handle, fd, length, address_of(arena)[0],
                                                    ctypes.byref(handle)))
-        arena._handle = handle.value
+        arena._handle = native.made(handle)
         arena._client = client
         arena._pinned = []
-        arena._finalizer = weakref.finalize(arena, _destroy, handle.value, arena._pinned)
+        arena._finalizer = weakref.finalize(arena, _destroy, arena._handle, arena._pinned)
         return arena
 
     def __init__(self, client: "Client", fd: int, length: int) -> None:

@@ -71,7 +71,7 @@ class Buffer:
 
     def __len__(self) -> int:
         """Bytes."""
-        return native.lib.gantry_buffer_bytes(self._handle)
+        return int(native.lib.gantry_buffer_bytes(self._handle))
 
     @property
     def registered(self) -> bool:
@@ -91,7 +91,10 @@ class Buffer:
         peers = _releases(native.take_text(report.value)) if report.value else []
         if problem is not None:
             problem.peers = peers
-            raise problem
+            try:
+                raise problem
+            finally:
+                del problem
         self._views = None
         return peers
 
@@ -148,6 +151,7 @@ def _layout_at_a_step(places: Sequence[Place], layout: Optional[Layout]) -> Layo
         raise Error("invalid_argument", "a piece of a buffer of several has holes between its blocks",
                     "register it as a buffer of its own", "view")
     own = places[0].layout
+    assert own is not None  # it has holes
     if layout is None:
         return own
     stride = own.block_stride if layout.block_stride is None else layout.block_stride

@@ -15,13 +15,14 @@ from . import timeline as timelines
 from . import view as views
 from .address import address_of
 from .arena import Arena
-from .buffer import Buffer, BufferSpec, Layout
+from .buffer import Buffer, BufferSpec
 from .completions import Completions
 from .errors import Error
 from .exit import close_at_exit
 from .mapped_arena import MappedArena
 from .messages import Hold, HoldGroup, Message
 from .rest import RestCalls
+from .strides import Layout
 from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer
 from .view import Pairs, Slice, View, ViewGroup
@@ -52,8 +53,8 @@ class Client(RestCalls):
         handle = ctypes.c_void_p()
         native.check(native.lib.gantry_client_open(native.text(path, "path"), native.text(workload, "workload"),
                                                    ctypes.byref(options), ctypes.byref(handle)))
-        self._handle = handle.value
-        self._finalizer = weakref.finalize(self, native.lib.gantry_client_destroy, handle.value)
+        self._handle = native.made(handle)
+        self._finalizer = weakref.finalize(self, native.lib.gantry_client_destroy, self._handle)
         self._finalizer.atexit = False
         self._timeout_ms = options.timeout_ms
         close_at_exit(self)

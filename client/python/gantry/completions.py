@@ -48,7 +48,7 @@ class Completions:
     async def wait(self, transfer: "Transfer") -> "TransferStatus":
         loop = asyncio.get_running_loop()
         if os.getpid() == self._owner:
-            outcome = loop.create_future()
+            outcome: "asyncio.Future[tuple[TransferStatus, Optional[Error]]]" = loop.create_future()
             self._add(_Waiter(transfer, loop, outcome))
             status, error = await outcome
         else:  # a child of fork has none of the threads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Error(Exception):
     """Why an operation failed.
@@ -19,7 +21,7 @@ class Error(Exception):
         self.message = message
         self.hint = hint
         self.field = field
-        self.peers: list = []
+        self.peers: list[Any] = []
 
     def __str__(self) -> str:
         where = f" ({self.field})" if self.field else ""

@@ -45,7 +45,8 @@ class KeptClient:
         try:
             self._keeper.start()
         except RuntimeError as error:
-            self._client.close()
+            if self._client is not None:
+                self._client.close()
             raise Error("resource_exhausted", f"a client cannot be kept: {error}", "allow this process more threads") from None
 
     @property

@@ -27,12 +27,12 @@ class MappedArena(ArenaHandle):
         handle = ctypes.c_void_p()
         native.check(native.lib.gantry_arena_adopt(client._handle, fd, length, address, ctypes.byref(handle)))
         self._client = client
-        self._handle = handle.value
+        self._handle = native.made(handle)
         self._shown = shown  # the object that the mapping was given by
         self._length = length
         self.address = address
         self.closed = False
-        self._finalizer = weakref.finalize(client, native.lib.gantry_arena_destroy, handle.value)
+        self._finalizer = weakref.finalize(client, native.lib.gantry_arena_destroy, self._handle)
         self._finalizer.atexit = False
 
     def __len__(self) -> int:

@@ -218,13 +218,20 @@ lib = _load()
 
 def library_version() -> str:
     """The version of libgantry.so that is loaded."""
-    return lib.gantry_version().decode()
+    version: bytes = lib.gantry_version()
+    return version.decode()
 
 
 def error_of(native: Optional[int]) -> Optional[Error]:
-    """The exception for a gantry_error*, which is freed; None for success."""
-    if not native:
-        return None
+    """The exception for a gantry_error*, which is freed; None for success.
+
+    A function that raises it must not keep it in a variable: the exception names the function's frame, and the two would keep
+    all that the callers have until Python looks for cycles. `try: raise error` with `finally: del error` does it.
+    """
+    return _taken(native) if native else None
+
+
+def _taken(native: int) -> Error:
     read = (lib.gantry_error_code, lib.gantry_error_message, lib.gantry_error_hint, lib.gantry_error_field)
     code, message, hint, field = (part(native).decode("utf-8", "replace") for part in read)
     lib.gantry_error_destroy(native)
@@ -233,9 +240,14 @@ def error_of(native: Optional[int]) -> Optional[Error]:
 
 def check(native: Optional[int]) -> None:
     """Raises the error that a function of the library returned."""
-    error = error_of(native)
-    if error is not None:
-        raise error
+    if native:
+        raise _taken(native)
+
+
+def made(handle: ctypes.c_void_p) -> int:
+    """The object that a function of the library has made."""
+    assert handle.value is not None
+    return handle.value
 
 
 def take_text(address: Optional[int]) -> str:

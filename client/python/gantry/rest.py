@@ -67,14 +67,17 @@ class RestCalls:
         """
         target = f"/v1/peers/{quote(name, safe='')}"
         body = {"address": address} if node_id is None else {"address": address, "node_id": node_id}
-        if wait is None:
-            return self.request("PUT", target, body)
-        wait_ms = min(native.milliseconds(wait, "wait"), _PEER_WAIT_MS_MAX)
-        return self.request("PUT", f"{target}?wait_ms={wait_ms}", body, wait_ms / 1000)
+        seconds = 0.0
+        if wait is not None:
+            wait_ms = min(native.milliseconds(wait, "wait"), _PEER_WAIT_MS_MAX)
+            target, seconds = f"{target}?wait_ms={wait_ms}", wait_ms / 1000
+        peer: dict[str, Any] = self.request("PUT", target, body, seconds)
+        return peer
 
     def peer(self, name: str) -> dict[str, Any]:
         """State, path and reasons of a peer."""
-        return self.request("GET", f"/v1/peers/{quote(name, safe='')}")
+        peer: dict[str, Any] = self.request("GET", f"/v1/peers/{quote(name, safe='')}")
+        return peer
 
     def delete_peer(self, name: str) -> None:
         """Forgets a peer; its memory is unmapped when this returns."""

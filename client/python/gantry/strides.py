@@ -53,7 +53,7 @@ def cover_of(shape: Sequence[int], strides: Optional[Sequence[int]], item: int, 
     if holes is None:
         return Cover(length, blocks, True)
     if blocks is not None:
-        return Cover((shape[0] - 1) * blocks.block_stride + block_bytes, blocks, False)
+        return Cover((shape[0] - 1) * strides[0] + block_bytes, blocks, False)
     dimension, wanted = trouble or _Trouble(0, block_bytes)
     raise _refusal(shape, strides, dimension, wanted, noun)
 

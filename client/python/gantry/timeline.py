@@ -93,7 +93,10 @@ class Timeline:
             if error is None:
                 return
             if error.code != "deadline_exceeded" or (end is not None and left <= native.WAIT_SLICE_MS):
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error
 
     def synchronize(self, stream: Any = None, timeout: Optional[float] = None) -> None:
         """Waits until all that the stream was given before is done. See signal() and wait()."""

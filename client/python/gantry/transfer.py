@@ -111,7 +111,10 @@ class Transfer:
             left = max(0, min(native.WAIT_SLICE_MS, int((end - time.monotonic()) * 1000)))
             status, error = self._wait_slice(left)
             if error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error
             if status.done:
                 return status
             if time.monotonic() >= end:
@@ -121,7 +124,10 @@ class Transfer:
         """Asks for its status and returns at once; a transfer that failed is no exception here."""
         status, error = self._wait_slice(0)
         if error is not None and not status.done:
-            raise error
+            try:
+                raise error
+            finally:
+                del error
         return status
 
     @property
@@ -143,7 +149,8 @@ class Transfer:
 
     def details(self) -> dict[str, Any]:
         """All that the sidecar last said about it, as GET /v1/transfers/{id} describes it. Makes no request."""
-        return json.loads(native.take_text(native.lib.gantry_transfer_json(self._handle)))
+        said: dict[str, Any] = json.loads(native.take_text(native.lib.gantry_transfer_json(self._handle)))
+        return said
 
     def __await__(self) -> Generator[Any, None, TransferStatus]:
         """`await transfer` is wait() for asyncio. Cancelling the task leaves the transfer going."""
@@ -168,7 +175,7 @@ class Transfer:
 
 def _status_of(status: native.NativeStatus) -> TransferStatus:
     texts = ("state", "path", "executor")
-    numbers = {name: getattr(status, name) for name, _ in native.NativeStatus._fields_ if name not in texts}
+    numbers = {name: getattr(status, name) for name, *_ in native.NativeStatus._fields_ if name not in texts}
     # 0 is said by a sidecar that knows no other executor than itself.
     return TransferStatus(state=_STATES[status.state], path=status.path.decode(),
                           executor=_EXECUTORS[status.executor or 1], **numbers)
@@ -182,7 +189,7 @@ def _checked_priority(priority: int) -> int:
     return number
 
 
-def _numbers(values: Any, field: str) -> array:
+def _numbers(values: Any, field: str) -> "array[int]":
     """Block ids as 64-bit numbers; a contiguous array of 64-bit integers is copied whole."""
     try:
         view = memoryview(values)
@@ -201,12 +208,12 @@ def _numbers(values: Any, field: str) -> array:
         raise Error("invalid_argument", f"block ids are whole numbers from 0 on: {error}", field=field) from None
 
 
-def _no_block(numbers: array, field: str) -> Error:
+def _no_block(numbers: "array[int]", field: str) -> Error:
     index, number = next((i, number) for i, number in enumerate(numbers) if not 0 <= number < 2**63)
     return Error("invalid_argument", f"block id {number} is not between 0 and 2^63 - 1", field=f"{field}/{index}")
 
 
-def _pointer(numbers: array) -> Any:
+def _pointer(numbers: "array[int]") -> Any:
     # The library takes an empty list for one that was named, and NULL for none.
     return (ctypes.c_uint64 * len(numbers)).from_buffer(numbers) if len(numbers) else (ctypes.c_uint64 * 1)()
 
@@ -317,7 +324,7 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
     handle = ctypes.c_void_p()
     native.check(native.lib.gantry_transfer_submit(client._handle, ctypes.byref(spec),
                                                    min(wait_ms, native.WAIT_SLICE_MS), ctypes.byref(handle)))
-    submitted = Transfer(client, handle.value, kept)
+    submitted = Transfer(client, native.made(handle), kept)
     if wait_ms > native.WAIT_SLICE_MS:
         submitted._wait_quietly(wait_ms - native.WAIT_SLICE_MS)
     return submitted

@@ -52,20 +52,22 @@ class View:
     @property
     def bytes_per_block(self) -> int:
         """What one pair of block ids moves in every group, all pairs together."""
-        return native.lib.gantry_view_bytes_per_block(self._handle)
+        return int(native.lib.gantry_view_bytes_per_block(self._handle))
 
     def __len__(self) -> int:
         """Pairs of all groups."""
-        return native.lib.gantry_view_pair_count(self._handle)
+        return int(native.lib.gantry_view_pair_count(self._handle))
 
     @property
     def warnings(self) -> list[str]:
         """What transfers by this view will run into, as the sidecar saw it when the view was made."""
-        return self.details()["warnings"]
+        warnings: list[str] = self.details()["warnings"]
+        return warnings
 
     def details(self) -> dict[str, Any]:
         """All that the sidecar said about it, as POST /v1/views describes it. Makes no request."""
-        return json.loads(native.take_text(native.lib.gantry_view_json(self._handle)))
+        said: dict[str, Any] = json.loads(native.take_text(native.lib.gantry_view_json(self._handle)))
+        return said
 
     def delete(self) -> None:
         """Transfers that run go on. Doing it twice is no error."""
@@ -126,4 +128,4 @@ def create(client: "Client", remote_workload: str, peer: Optional[str], groups: 
     spec.groups, spec.group_count = filled, len(filled)
     handle = ctypes.c_void_p()
     native.check(native.lib.gantry_view_create(client._handle, ctypes.byref(spec), ctypes.byref(handle)))
-    return View(client, handle.value)
+    return View(client, native.made(handle))

@@ -58,7 +58,9 @@ def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int, writable: bool 
     writable  peers may write into them too
     """
     access = ("remote_read", "remote_write") if writable else ("remote_read",)
-    devices, layouts, places = set(), Counter(), {}
+    devices: set[torch.device] = set()
+    layouts: Counter[str] = Counter()
+    places: dict[int, tuple[torch.Tensor, gantry.Layout]] = {}
     for name, tensor in tensors.items():
         layout = _blocks_of(name, tensor, blocks)
         # Groups of layers lie over each other, and the blocks of a state may be smaller than those of keys and values.
@@ -95,7 +97,7 @@ def _order_of(tensor: torch.Tensor) -> str:
     kind = str(tensor.dtype).removeprefix("torch.")
     if tensor.dim() != 4:
         return f"{kind} {list(tensor.shape[1:])} at {list(tensor.stride()[1:])}"
-    axes = sorted(range(1, 4), key=lambda axis: -tensor.stride(axis))
+    axes = sorted(range(1, 4), key=tensor.stride().__getitem__, reverse=True)
     return f"{kind} [{', '.join('heads' if axis == 1 else str(tensor.shape[axis]) for axis in axes)}]"
 
 

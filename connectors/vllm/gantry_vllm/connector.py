@@ -65,7 +65,7 @@ class GantryConnector(Connector, SupportsHMA):
 
     # The worker
 
-    def get_mem_pool_context(self) -> Optional[AbstractContextManager]:
+    def get_mem_pool_context(self) -> Optional[AbstractContextManager[Any]]:
         assert self._worker is not None
         return self._worker.allocation() if current_platform.is_cpu() else None
 
@@ -118,7 +118,8 @@ class GantryConnector(Connector, SupportsHMA):
     def get_block_ids_with_load_errors(self) -> set[int]:
         """vLLM asks after get_transfer_results() in each step. It takes blocks of models of one group alone."""
         assert self._worker is not None
-        return self._worker.missing() | super().get_block_ids_with_load_errors()
+        blocks: set[int] = super().get_block_ids_with_load_errors()
+        return self._worker.missing() | blocks
 
     # vLLM asks both halves in each step for what they observed, and makes its log and its /metrics of that.
 

@@ -46,11 +46,12 @@ class GantryPromMetrics(KVConnectorPromMetrics):
     def __init__(self, vllm_config: "VllmConfig", metric_types: dict[Any, Any], labelnames: list[str],
                  per_engine_labelvalues: dict[int, list[object]]) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-        self._histograms = {
-            key: create_metric_per_engine(self._histogram_cls(name=name, documentation=text, buckets=buckets,
-                                                              labelnames=labelnames), per_engine_labelvalues)
+        histogram_cls: Any = self._histogram_cls  # of prometheus_client, or Ray's
+        self._histograms: dict[str, dict[int, Any]] = {
+            key: create_metric_per_engine(histogram_cls(name=name, documentation=text, buckets=buckets, labelnames=labelnames),
+                                          per_engine_labelvalues)
             for key, name, text, buckets in HISTOGRAMS}
-        self._counters = {
+        self._counters: dict[str, dict[int, Any]] = {
             key: create_metric_per_engine(self._counter_cls(name=name, documentation=text, labelnames=labelnames),
                                           per_engine_labelvalues)
             for key, name, text in COUNTERS}

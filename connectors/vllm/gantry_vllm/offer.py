@@ -57,7 +57,9 @@ def hold_seconds(params: dict[str, Any]) -> float:
     """How long the prefiller keeps the blocks unless it is told to keep them longer."""
     theirs = params.get(KEY)
     seconds = theirs.get("hold_ttl") if isinstance(theirs, dict) else None
-    return float(seconds) if type(seconds) in (int, float) and 0 < seconds <= _HOLD_SECONDS_MAX else _HOLD_SECONDS
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _HOLD_SECONDS_MAX:
+        return _HOLD_SECONDS
+    return float(seconds)
 
 
 def offer_of(params: dict[str, Any], places: Places, factors: dict[str, Any], groups: list[Group], prompt: str, tokens: int,

@@ -170,8 +170,11 @@ class Pulls:
                 self._note(load, began, seconds, self._await_end(client, transfer))
             except Exception as error:  # noqa: BLE001 - the others are to be awaited all the same
                 failure = failure or error
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            failure = None  # it names this frame: the two would keep the view until Python looks for cycles
         return not self._is_cancelled(load)
 
     def _submit(self, client: gantry.Client, life: int, load: Load, share: Share, posted: list[float]) -> bool:

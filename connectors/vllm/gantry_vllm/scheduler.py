@@ -91,7 +91,7 @@ class Scheduler:
 
     def _tokens_to_read(self, request: "Request") -> int:
         """vLLM computes at least the last token of a prompt here."""
-        return request.num_prompt_tokens - self._left
+        return int(request.num_prompt_tokens) - self._left
 
     def blocks_allocated(self, request: "Request", blocks: "KVCacheBlocks", external_tokens: int) -> None:
         params = request.kv_transfer_params

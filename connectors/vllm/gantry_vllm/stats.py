@@ -55,7 +55,7 @@ class GantryStats(KVConnectorStats):
         return GantryStats(data=copy.deepcopy(data or {}))
 
     def reset(self) -> None:
-        self.data = {name: [] for name in LISTS} | {name: 0 for name in COUNTS}
+        self.data: dict[str, Any] = {name: [] for name in LISTS} | {name: 0 for name in COUNTS}
 
     def is_empty(self) -> bool:
         return not any(self.data.values())

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 
@@ -52,7 +52,7 @@ class Worker:
         self._ended: set[str] = set()  # holds that ended before their requests were told as finished
         self._released: set[str] = set()  # requests whose blocks are vLLM's again, and their holds have not ended
 
-    def allocation(self) -> AbstractContextManager:
+    def allocation(self) -> AbstractContextManager[Any]:
         return self._allocation
 
     def register(self, kv_caches: Mapping[str, torch.Tensor]) -> None:

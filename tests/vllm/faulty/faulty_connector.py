@@ -1,6 +1,7 @@
 """GantryConnector for a decoder whose reads all fail, although the blocks before FIRST_MISSING have arrived.
 
-Sidecars tell of such an end too, but not at will: they move one layer of all blocks after the other.
+Sidecars tell of such an end too, but not at will: they move one layer of all blocks after the other, and neighbours in one piece.
+test_kills_in_reads.py has what a sidecar tells.
 """
 
 import gantry
