@@ -11,6 +11,10 @@ namespace {
 constexpr std::array<std::string_view, kPathCount> kPathNames = {"ipc", "shm", "rdma", "bounce",
                                                                  "tcp"};
 static_assert(!kPathNames.back().empty(), "each path has a name");
+static_assert(std::all_of(std::begin(kPaths), std::end(kPaths),
+                          [](Path path) { return kPaths[static_cast<size_t>(path)] == path; }) &&
+                  kPaths[kPathCount - 1] == Path::kTcp,
+              "kPaths has each path, in the order of the enumeration");
 
 }  // namespace
 
@@ -67,9 +71,9 @@ std::string_view NameOf(Path path) { return kPathNames[static_cast<size_t>(path)
 
 std::string PathNames() {
   std::string all;
-  for (const std::string_view name : kPathNames) {
-    if (!all.empty()) all += ", ";
-    all += name;
+  for (const Path path : kPaths) {
+    if (!all.empty()) all += path == kPaths[kPathCount - 1] ? " and " : ", ";
+    all += NameOf(path);
   }
   return all;
 }

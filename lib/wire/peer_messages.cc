@@ -17,6 +17,7 @@ namespace {
 // In the order of Path: on the wire their numbers stay as they came.
 constexpr std::array<proto::Path, kPathCount> kPathMessages = {
     proto::PATH_IPC, proto::PATH_SHM, proto::PATH_RDMA, proto::PATH_BOUNCE, proto::PATH_TCP};
+static_assert(kPathMessages.back() != proto::PATH_UNSPECIFIED, "each path has a number");
 
 Status Limit(std::string_view field, size_t value, size_t max) {
   return LimitOfPeer(field, value, max);

@@ -15,7 +15,7 @@ namespace {
 // A transfer is split so that every worker gets some of it, down to this.
 constexpr uint64_t kJobBytesMin = 64 << 10;
 constexpr uint64_t kGpuJobBytesMin = 1 << 20;
-// Of rows: longer ones gain nothing, and a cancel waits for three of them.
+// A job of rows. Longer ones gain nothing, and a cancel waits for three of them.
 constexpr uint64_t kRowJobBytes = 16 << 20;
 constexpr size_t kFirstKernelBlocks = 1024;
 constexpr size_t kKernelSteps = 3;

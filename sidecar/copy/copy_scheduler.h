@@ -77,7 +77,7 @@ class CopyScheduler {
   };
   enum class Posting { kPosted, kNoRoom, kEnough };  // kEnough: for this operation, for now
   using Queue = std::deque<CopyOperation*>;
-  // What else decides whether a worker takes an operation's next job.
+  // An operation's class also decides whether a worker takes its next job.
   enum class Class { kOfHost, kFewOfGpus, kManyOfGpus, kLargeOfGpus, kHostAndGpu };
   struct Kind {
     Class means = Class::kOfHost;
@@ -91,7 +91,7 @@ class CopyScheduler {
     size_t turn = 0;                             // the queue that is asked first
     Queue& For(const Kind& kind);
   };
-  // Who copies the next part of an operation between GPUs, and how.
+  // The worker that copies the next part of an operation between GPUs, and the plan of that.
   struct GpuChoice {
     GpuCopyPlan plan;
     int worker = -1;
@@ -99,7 +99,8 @@ class CopyScheduler {
 
   // How long the workers have enough to do, as PollOutcome has it.
   nanoseconds PollInterval() const;
-  // What waits for a GPU when no worker has one, nor is being started for one that had.
+  // Ends all operations that wait for a GPU, when no worker has one or is being started again for
+  // one. Returns whether any ended.
   bool EndThoseWithoutWorkers();
   bool TakeCompletions();
   void Complete(const worker::Completion& completion);
@@ -113,7 +114,7 @@ class CopyScheduler {
   int NextWorker(const std::vector<bool>& passed) const;
   Posting PostJob(CopyOperation* operation, int worker);
   Posting PostGpuJob(CopyOperation* operation, const GpuChoice& chosen, const Queue& queue);
-  // What both end with.
+  // The common end of PostJob and PostGpuJob.
   Posting PostPart(CopyOperation* operation, int worker, const PlanPart& part,
                    const GpuCopyPlan& gpu_plan);
   static uint64_t BytesLeftIn(const Queue& queue);
@@ -123,8 +124,7 @@ class CopyScheduler {
   size_t WorkersFor(const std::vector<int>& gpus) const;  // at least 1
   GpuChoice Choose(const CopyOperation& operation, int worker);
   // The worker of a GPU whose kernels copy, or -1: always the same one, as kernels of several would
-  // take turns. What it copies between a GPU and the host would make its kernels look as if they
-  // had to wait.
+  // take turns. If it also copied between a GPU and the host, its kernels would seem to wait.
   int KernelWorker(int gpu) const;
   bool IsForKernels(int worker) const { return worker == KernelWorker(workers_.gpu_of(worker)); }
   bool IsAnotherFree() const;  // for what is between a GPU and the host

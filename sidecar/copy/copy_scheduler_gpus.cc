@@ -1,5 +1,4 @@
-// What CopyScheduler asks of its workers: which of them are for the memory of which GPUs, and which
-// means copy there. Used by the driver.
+// CopyScheduler's choice of workers and means for the memory of GPUs. Used by the driver.
 #include <algorithm>
 #include <optional>
 
@@ -26,7 +25,7 @@ size_t CopyScheduler::WorkersFor(const std::vector<int>& gpus) const {
   return std::max<size_t>(workers, 1);
 }
 
-// What is between a GPU and the host is copied by the processor, too: the more of them the better.
+// Copies between a GPU and the host need the processor, too: the more workers the better.
 bool CopyScheduler::MayTake(const Kind& kind, int worker) const {
   if (kind.means == Class::kOfHost) return true;
   return kind.means == Class::kHostAndGpu ? workers_.gpu_of(worker) >= 0

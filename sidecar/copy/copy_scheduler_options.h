@@ -14,8 +14,7 @@ struct CopySchedulerOptions {
   size_t job_segments_max = 128;
   uint64_t inflight_bytes_max = 8 << 20;  // per worker: bounds cancel and priority delay
   size_t inflight_jobs_max = 64;          // per worker
-  // Of copy engines, per worker: it always has a next one, and what is left goes to whoever is
-  // faster.
+  // Jobs of copy engines, per worker. It always has a next one, and faster workers take the rest.
   size_t engine_jobs_max = 3;
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;

@@ -16,9 +16,9 @@ constexpr microseconds kAwake{100};
 constexpr milliseconds kLately{1'000};
 // Engines that had something for all workers will have it again.
 constexpr milliseconds kFedLately{2'000};
-// Of one copy: a transfer of some GiB is cancelled, and shared between workers, by its copies.
+// One copy of rows. A transfer of some GiB is cancelled, and shared between workers, by its copies.
 constexpr uint64_t kRowsBytesMax = 4 << 20;
-// Of most rows of a transfer: batches of longer ones are as fast.
+// Most rows of a transfer. Batches of longer ones are as fast.
 constexpr uint64_t kMostRowBytesMax = 64 << 10;
 
 }  // namespace

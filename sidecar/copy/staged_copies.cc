@@ -102,7 +102,7 @@ bool StagedCopies::EndFinished() {
   const std::vector<uint64_t> finished = std::exchange(finished_, {});
   for (const uint64_t token : finished) {
     const auto found = running_.find(token);
-    // The transport also names those that failed and are not quiet yet.
+    // The scheduler also names those that failed and are not quiet yet.
     if (found == running_.end() || !found->second.operation->finished()) continue;
     Running running = std::move(found->second);
     running_.erase(found);

@@ -66,7 +66,7 @@ class StagedCopies final : public StagingCopier {
 
   // Used by the driver.
   std::map<uint64_t, Running> running_;
-  std::vector<uint64_t> finished_;  // tokens reported by the transport
+  std::vector<uint64_t> finished_;  // tokens reported by the scheduler
   uint64_t next_token_ = 1;
   TimePoint look_again_ = TimePoint::max();  // when a scheduled call wakes the driver
 };

@@ -20,9 +20,11 @@ bool IsStoppable(const Transfer& transfer) {
 }  // namespace
 
 transport::PollOutcome TransferDriver::Poll() {
+  // Fences go first: a transport posts in its poll the copies of a transfer that a fence begins.
+  const bool begun = PollFences();
   transport::PollOutcome outcome = PollTransports();
   const bool carried = outcome.progressed;
-  outcome.progressed |= PollFences();
+  outcome.progressed |= begun;
   const TimePoint now = Clock::now();
   outcome.progressed |= FireTimers(now);
   table_.ForgetOld(now);

@@ -102,10 +102,11 @@ void TransferLoop::PostAndDrive(Task task, const Reply& reply, TimePoint wait_un
   sleep_.BeginDriving();
   RunOnce();
   if (reply.wait()) {
-    driver_spin_.Until([&]() NO_THREAD_SAFETY_ANALYSIS {  // this thread holds driver_
+    const auto drive = [&]() NO_THREAD_SAFETY_ANALYSIS {  // this thread holds driver_
       if (!reply.is_set()) RunOnce();
       return reply.is_set();
-    });
+    };
+    driver_spin_.Until(drive, wait_until);
     while (!reply.is_set() && ShouldPollAgain() && Clock::now() < wait_until) {
       ::sched_yield();
       RunOnce();

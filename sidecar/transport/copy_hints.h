@@ -1,4 +1,4 @@
-// What admission tells the scheduler of the copy workers, and asks it, before a transfer starts.
+// Admission's hints and question to the scheduler of the copy workers, before a transfer starts.
 // Implemented by RecentCopies. Thread-safe.
 #pragma once
 

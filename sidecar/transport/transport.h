@@ -65,7 +65,7 @@ struct LocalSide {
   const std::optional<Error>& why_not_on_nics;  // set when one is not registered
 };
 
-// What never changes about a transport.
+// The properties of a transport that never change.
 struct TransportTraits {
   wire::Path path = wire::Path::kShm;
   // True when remote buffers are addressed by name and not mapped. A plan then has one flat piece

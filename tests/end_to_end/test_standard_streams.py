@@ -1,5 +1,6 @@
 """Standard streams that are closed at the start, and a standard error that nobody reads, or not any more."""
 
+import contextlib
 import ctypes
 import fcntl
 import itertools
@@ -219,7 +220,11 @@ def test_the_device_plugin_waits_for_no_reader_either(start_plugin, stuck):
 
 def threads_of(pid):
     """The names of a process's threads, with their ids."""
-    return {(task / "comm").read_text().strip(): int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            found[(task / "comm").read_text().strip()] = int(task.name)
+    return found
 
 
 PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000

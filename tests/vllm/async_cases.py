@@ -1,4 +1,4 @@
-"""Asynchronous scheduling: vLLM schedules a step before it knows what the step before has given. What the worker is told stays right.
+"""Asynchronous scheduling: vLLM schedules a step before it knows what the step before has given. The worker is told the right things.
 
 Two of vLLM's AsyncScheduler with the connector's half in them, without an engine.
 """

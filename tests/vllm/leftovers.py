@@ -1,4 +1,4 @@
-"""What must be the same again when all requests are over: holds, buffers, views, descriptors."""
+"""Holds, buffers, views and descriptors must be the same again when all requests are over."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ def tree_of(pid):
 
 
 def descriptors_of(pid):
-    """What each descriptor of a process shows, such as "/memfd:vllm-kv-cache (deleted)" and "socket:[5]"."""
+    """Yields what each descriptor of a process shows, such as "/memfd:vllm-kv-cache (deleted)" and "socket:[5]"."""
     try:
         for each in os.listdir(f"/proc/{pid}/fd"):
             try:
@@ -45,7 +45,7 @@ def views_of(sidecar):
 
 
 def left_at(sidecars):
-    """By these sidecars: buffers, transfers and what else they count, views, descriptors."""
+    """Returns what these sidecars have: buffers, transfers and all else that they count, views, descriptors."""
     found = {}
     for sidecar in sidecars:
         found |= {f"{sidecar.name} {key}": value for key, value in totals_of(sidecar).items() if key != "last_event"}
@@ -55,7 +55,7 @@ def left_at(sidecars):
 
 
 def left_of(pair):
-    """By the engines of a pair, and at their sidecars."""
+    """Returns what the engines of a pair and their sidecars have."""
     engines = {f"{engine.name}'s descriptors": kept_by(tree_of(engine.pid)) for engine in (pair.prefill, pair.decode)}
     return {"holds": len(pair.holds()), **left_at((pair.prefill_sidecar, pair.decode_sidecar)), **engines}
 
@@ -76,7 +76,7 @@ def blocks_are_free(pair):
 
 @contextlib.contextmanager
 def nothing_is_left(pair, lost_holds=False, views=0):
-    """Of what is done meanwhile. The decoder has read from the prefiller before, and keeps its view of it.
+    """Nothing is left of what is done meanwhile. The decoder has read from the prefiller before, and keeps its view of it.
 
     lost_holds  some may last until their time: those that a decoder cannot give back while one of the sidecars is gone
     views       of prefillers that the decoder reads meanwhile for the first time

@@ -80,7 +80,7 @@ def _shut(each):
 
 
 def ports_of(sidecar):
-    """Of its peer API and of its data connections."""
+    """Returns the ports of its peer API and of its data connections."""
     return [int(re.findall(rf'"{what}","address":"127\.0\.0\.1:(\d+)"', sidecar.log)[-1])
             for what in ("the peer API listens on TCP", "data connections are taken")]
 
@@ -96,7 +96,7 @@ class SlowReads:
         self._forget()
 
     def change(self, params):
-        """What a router does to the parameters."""
+        """Changes the parameters as a router does."""
         params["gantry"]["workers"] = [worker | {"address": self._address, "node_id": "elsewhere"} for worker in params["gantry"]["workers"]]
         return params
 

@@ -103,7 +103,7 @@ def of_worker(**changes):
     return change
 
 
-# What a client may make up that has the right shape: (change of the parameters, what the decoder's log says).
+# A client may make these up in the right shape: (change of the parameters, what the decoder's log says).
 LIES = {
     "blocks": (lambda params: params | {"remote_block_ids": [[10**6 + i for i in range(len(params["remote_block_ids"][0]))]]},
                "block 1000000 does not exist: .* has blocks 0 to "),

@@ -15,7 +15,7 @@ COMMANDS = "\n".join(re.findall(r"```sh\n(.*?)```", GUIDE, re.S)).replace("\\\n"
 
 
 def words_of(command, end=r"$"):
-    """Of its first call in the guide."""
+    """Returns the words of its first call in the guide."""
     return shlex.split(re.search(rf"(?ms)(?<=\s){re.escape(command)} .*?{end}", COMMANDS).group(), comments=True)
 
 

@@ -149,8 +149,8 @@ def nothing_is_written_after_an_abort(workers, link, executor):
 def test_only_blocks_that_a_cut_off_read_lacks_are_missing(workers):
     """The consumer's sidecar moves one layer after the other, so that some of the last layer's blocks come, and names the rest.
 
-    It moves neighbours in one piece, and an engine's blocks mostly are neighbours: so there is no such case of engines. What vLLM does
-    with the missing blocks is shown by test_failed_blocks.py.
+    It moves neighbours in one piece, and an engine's blocks mostly are neighbours: so there is no such case of engines.
+    test_failed_blocks.py shows what vLLM does with the missing blocks.
     """
     assert any(is_told_in_parts(workers) for _ in range(ATTEMPTS))
     everything_works(workers)

@@ -1,7 +1,7 @@
 """kill -9 in the middle of a read between real engines: answers are one engine's, engines live, and nothing is left.
 
 test_command.py kills the engine that is read from, over shm, and test_push_engines.py one that pushes over a slow link. Over a slow
-link test_kills_in_reads.py kills a worker of the connector in place of the engine that is read from: its bytes outlive it there.
+link test_kills_in_reads.py kills a worker of the connector in place of the engine that is read from.
 """
 
 import os

@@ -30,7 +30,7 @@ def push_to(pair, address):
 
 
 def over_tcp(pair):
-    """What a router does to the parameters. A sidecar that was told so takes its peer for one of another node."""
+    """Changes the parameters as a router does. A sidecar that was told so takes its peer for one of another node."""
     prefillers = f"127.0.0.1:{ports_of(pair.prefill_sidecar)[0]}"
     pair.decode_sidecar.ask("DELETE", "/v1/peers/push-prefill")
     push_to(pair, f"127.0.0.1:{ports_of(pair.decode_sidecar)[0]}")

@@ -43,7 +43,7 @@ def test_nothing_is_read_without_the_word_of_its_sidecar(workers, known):
 
 
 def seconds_of_steps(workers, attempt):
-    """Of four steps of the producer with a hold each, and one with nothing, while its own sidecar stands still."""
+    """Times four steps of the producer with a hold each, and one with nothing, while its own sidecar stands still."""
     sidecar = workers.prefill_sidecar.process.pid
     stand_still([sidecar])
     try:

@@ -17,7 +17,7 @@ import backends
 START_SECONDS = 400
 STOP_SECONDS = 30
 REQUEST_SECONDS = 60
-NOT_READ = ": its prompt is not read from "
+PEER_WAS_LOST = " said nothing for "
 HOLD_SECONDS = 300  # longer than any case waits, so that no case passes because a hold's time was over
 MODEL = "tiny"
 TOKENS = 12  # that are generated
@@ -129,6 +129,10 @@ class Engine:
         """(state, path) of each read that this engine's connector has said to have ended, oldest first."""
         return re.findall(r"pulls.py:\d+\] request \S+: (\w+), \d+ bytes by (\w+) in", self.log)
 
+    def failed_reads(self):
+        """The lines in which this engine's connector has said that a prompt was not read, oldest first."""
+        return [line for line in self.log.splitlines() if ": its prompt is not read from " in line]
+
     def stop(self):
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
@@ -164,15 +168,18 @@ class Pair:
         """Returns the decoder's tokens of a prompt for which it has read so often, all by this path.
 
         Sidecars that hear nothing for five seconds lose each other, as on a machine that stands still. The decoder computes the
-        prompt then, which gives the expected tokens too. So there are three attempts, and the connector has to say each failure.
+        prompt then, which gives the expected tokens too. So there are three attempts, and that has to be the reason of each failure.
         """
         for attempt in range(3):
-            before, failures = len(self.decode.reads()), self.decode.log.count(NOT_READ)
+            before, failures = len(self.decode.reads()), len(self.decode.failed_reads())
             tokens = self.complete(prompt, change, f"{salt} {attempt}" if attempt else salt)
-            wait_for(lambda: len(self.decode.reads()) >= before + reads or self.decode.log.count(NOT_READ) > failures, "the reads are logged")
-            if self.decode.log.count(NOT_READ) == failures:
+            wait_for(lambda: len(self.decode.reads()) >= before + reads or len(self.decode.failed_reads()) > failures,
+                     "the reads are logged")
+            why = self.decode.failed_reads()[failures:]
+            if not why:
                 assert self.decode.reads()[before:] == [("succeeded", path)] * reads
                 return tokens
+            assert all(PEER_WAS_LOST in line for line in why), why
             assert tokens == expected
         raise AssertionError(f"three reads in turn have failed: {self.decode.log[-3000:]}")
 

@@ -82,6 +82,8 @@ def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int, writable: bool 
 
 def joined(tensors: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
     """One tensor, [blocks, layers, ...], where a block of the cache has all layers one behind the other. Otherwise the same tensors."""
+    if not tensors:
+        return tensors
     layers = sorted(tensors.values(), key=torch.Tensor.data_ptr)
     first, elements = layers[0], math.prod(layers[0].shape[1:])
     alike = len({(layer.shape, layer.stride(), layer.dtype, layer.untyped_storage().data_ptr()) for layer in layers}) == 1

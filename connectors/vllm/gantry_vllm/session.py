@@ -69,7 +69,7 @@ class Session:
 
     def _prepare(self, client: gantry.Client) -> list[gantry.Buffer]:
         """In the first life there is nothing to register yet: vLLM makes the tensors."""
-        self._info = _info_of(client)
+        self._info = _info_of(client, said=str(self._info.get("version", "")))
         if self._cache is None:
             return []
         if self._cache.device.type == "cuda":
@@ -88,7 +88,7 @@ class Session:
         log.info("the Gantry sidecar is back; the KV cache is registered again")
 
     def _let_go(self) -> None:
-        """Of what the lost life adopted: its descriptor is given back now, and not when the last view of that life goes."""
+        """Gives the descriptor back that the lost life adopted, now and not when the last view of that life goes."""
         adopted, self._adopted = self._adopted, None
         try:
             if adopted is not None:
@@ -97,8 +97,11 @@ class Session:
             log.debug("an arena of a lost life: %s", error)
 
 
-def _info_of(client: gantry.Client) -> dict[str, Any]:
-    """What the sidecar says of itself. Raises gantry.Error for one of a version that this connector does not understand."""
+def _info_of(client: gantry.Client, said: str) -> dict[str, Any]:
+    """Returns what the sidecar says of itself. Raises gantry.Error for one of a version that this connector does not understand.
+
+    `said` is the version of which a line was logged before.
+    """
     try:
         info = client.request("GET", "/v1/info")
     except ValueError:
@@ -107,7 +110,7 @@ def _info_of(client: gantry.Client) -> dict[str, Any]:
         version = info.get("version") if isinstance(info, dict) else None
         raise gantry.Error("version_mismatch", f"the sidecar, of version {version}, does not say its name where this connector looks for it",
                            "use a connector of the sidecar's version")
-    if info.get("version") != gantry.library_version():
+    if info.get("version") not in (gantry.library_version(), said):
         log.warning("the sidecar %s has version %s, and the libgantry of this engine %s: use the same version of both",
                     info["name"], info.get("version"), gantry.library_version())
     return info

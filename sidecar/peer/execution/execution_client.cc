@@ -40,7 +40,7 @@ struct ExecutionClient::Job {
 
 namespace {
 
-// The peer's stop is not the end of this sidecar, nor was it this one's client who cancelled there.
+// The peer's stop is not the end of this sidecar. A cancel there was not by this sidecar's caller.
 wire::PeerExecutionEnd AsToldHere(wire::PeerExecutionEnd end, const std::string& peer,
                                   bool stopped) {
   if (!end.error) return end;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/random_id.h"
+
 namespace gantry::peer {
 namespace {
 
@@ -136,6 +138,14 @@ std::shared_ptr<PeerSession> LinkState::session() const {
 bool LinkState::IsUsable(const PeerSession& session) const {
   const MutexLock lock(mutex_);
   return session_.get() == &session && !ended_;
+}
+
+bool LinkState::IsProvenBy(const std::vector<std::string>& proofs) const {
+  const MutexLock lock(mutex_);
+  if (session_ == nullptr || ended_) return false;
+  const std::string own = session_->client()->Proof();
+  return std::any_of(proofs.begin(), proofs.end(),
+                     [&](const std::string& proof) { return EqualSecrets(proof, own); });
 }
 
 engine::PeerInfo LinkState::Info() const {

@@ -44,7 +44,7 @@ class LinkState {
 
   // The peer never comes up again. Ends the calls that are in progress.
   void Close() EXCLUDES(mutex_);
-  // Ends all current and future waits, except for AwaitClosed, and connecting and fetching.
+  // Ends connecting, fetching and all waits, except for AwaitClosed without `until_stop`.
   void StopWaiting() EXCLUDES(mutex_);
 
   bool closing() const EXCLUDES(mutex_);
@@ -53,6 +53,9 @@ class LinkState {
   std::shared_ptr<PeerSession> session() const EXCLUDES(mutex_);
   // True while this session is the current one and has not ended at the peer.
   bool IsUsable(const PeerSession& session) const EXCLUDES(mutex_);
+  // True when one of the proofs is of the current session, which has not ended. Callers hold locks
+  // of their own: no session is destroyed by this.
+  bool IsProvenBy(const std::vector<std::string>& proofs) const EXCLUDES(mutex_);
   engine::PeerInfo Info() const EXCLUDES(mutex_);
   // The error for callers that need the peer.
   Error NotUp() const EXCLUDES(mutex_);

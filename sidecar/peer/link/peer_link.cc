@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "lib/base/log.h"
-#include "lib/base/random_id.h"
 #include "lib/base/thread.h"
 #include "lib/wire/session_times.h"
 
@@ -39,11 +38,7 @@ PeerLink::PeerLink(const PeerDirectoryOptions& options, Peer peer, memory::Memor
       thread_(StartThread("gantry-peer", [this](const std::stop_token& stop) { Run(stop); })) {}
 
 bool PeerLink::ProvesSession(const std::vector<std::string>& proofs) const {
-  const std::shared_ptr<PeerSession> session = state_.session();
-  if (session == nullptr || !state_.IsUsable(*session)) return false;
-  const std::string own = session->client()->Proof();
-  return std::any_of(proofs.begin(), proofs.end(),
-                     [&](const std::string& proof) { return EqualSecrets(proof, own); });
+  return state_.IsProvenBy(proofs);
 }
 
 bool PeerLink::Close(TimePoint deadline) {
@@ -115,7 +110,7 @@ std::unique_ptr<PeerClient> PeerLink::MakeClient(uint64_t session) const {
 }
 
 // The peer's memory must not outlive it here. The mappings go as soon as its transfers are quiet.
-// The buffers are retired first: nobody gets one of a peer that is known to be down.
+// The buffers are retired first: no caller gets one of a peer that is known to be down.
 void PeerLink::EndSession(const Error& why) {
   const std::shared_ptr<PeerSession> session = state_.session();
   if (session == nullptr) return;

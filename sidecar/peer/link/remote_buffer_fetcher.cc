@@ -32,6 +32,10 @@ class RemoteBufferFetcher::Turn {
   // The link closes when no fetch is in flight. Therefore the fetch begins before it looks whether
   // the link is closing.
   Status Begin(TimePoint deadline) {
+    // A peer that is down costs no turn, whose end wakes the link's thread.
+    if (fetcher_.state_.session() == nullptr && !fetcher_.state_.stopping()) {
+      return Fail(fetcher_.state_.NotUp());
+    }
     RETURN_IF_ERROR(fetcher_.revocations_.BeginFetch(deadline));
     begun_ = true;
     session_ = fetcher_.state_.session();

@@ -1,4 +1,4 @@
-// Wakes a thread that waits for work or for a time. A signal that nobody waits for is kept, so none
+// Wakes a thread that waits for work or for a time. A signal is kept while no thread waits, so none
 // is lost. Thread-safe, for one waiting thread.
 #pragma once
 

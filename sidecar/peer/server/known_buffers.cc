@@ -30,7 +30,7 @@ bool KnownBuffers::IsDescribed(std::string_view buffer_id) const {
 wire::Access KnownBuffers::AccessOf(std::string_view buffer_id) const {
   const auto marks = marks_.find(buffer_id);
   if (marks == marks_.end() || marks->second.kept == 0) return {};
-  // What began before it was taken back may go on there until the peer says that it does not.
+  // A use that began before the revocation may go on there until the peer says that it does not.
   for (const auto& [revocation, pending] : pending_) {
     if (*pending.refused && pending.buffer.buffer_id == buffer_id) return {};
   }

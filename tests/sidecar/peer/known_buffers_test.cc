@@ -1,4 +1,4 @@
-// What a session of an initiator knows of buffers, and how a revocation changes that.
+// The buffers that a session of an initiator knows, and how a revocation changes that.
 #include "sidecar/peer/server/known_buffers.h"
 
 #include <gtest/gtest.h>
