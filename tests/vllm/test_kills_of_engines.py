@@ -89,7 +89,8 @@ def in_the_middle(pair, params, salt, kill, way=StandingWorkers):
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_a_kill_in_the_middle_of_a_read(pair, expected, victim, way):
     reads_come_back(pair, expected)
-    with nothing_is_left(pair, lost_holds="sidecar" in victim):
+    # The slow link closes at the end, and may take the word with it that the read has ended.
+    with nothing_is_left(pair, lost_holds="sidecar" in victim or way == "tcp"):
         salt = f"{victim} {next(NAMES)}"
         params = pair.offer(PROMPTS[PROMPT], salt=salt)
         assert in_the_middle(pair, params, salt, lambda: VICTIMS[victim](pair), WAYS[way]) == expected[PROMPT]

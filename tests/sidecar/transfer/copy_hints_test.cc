@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/transfer/unmoved_operation.h"
 #include "tests/fakes/engine_fixture.h"
-#include "tests/fakes/willing_transport.h"
+#include "tests/fakes/quick_path.h"
 
 namespace gantry::engine {
 namespace {
 
 using ::gantry::testing::EngineFixture;
 using ::gantry::testing::In;
+using ::gantry::testing::QuickPath;
 using ::gantry::testing::TestArena;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -38,25 +38,6 @@ class RecordingHints final : public transport::CopyHints {
   int foreseen = 0;
   mutable int asked = 0;
   std::vector<size_t> named;
-};
-
-// Moves everything at once.
-class QuickPath final : public testing::WillingTransport {
- public:
-  explicit QuickPath(wire::Path path) : WillingTransport({.path = path}) {}
-  std::unique_ptr<transport::Operation> Start(std::shared_ptr<const transport::MovePlan> plan, int,
-                                              uint64_t token) override {
-    tokens_.push_back(token);
-    return std::make_unique<UnmovedOperation>(*plan, Clock::now());
-  }
-  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
-    const transport::PollOutcome outcome = {.progressed = !tokens_.empty()};
-    for (const uint64_t token : std::exchange(tokens_, {})) ready_tokens->push_back(token);
-    return outcome;
-  }
-
- private:
-  std::vector<uint64_t> tokens_;
 };
 
 class CopyHintsTest : public EngineFixture {
