@@ -37,7 +37,7 @@ RESULTS = ROOT / "build" / "test-results"
 # Minutes after which a tier is ended and counted as failed (two cores, empty compiler cache).
 TIME_LIMIT_MINUTES = {"style": 3, "analysis": 15, "tidy-changed": 10, "changed": 20, "smoke": 5,
                       "unit": 10, "contract": 10, "api": 10, "charts": 10, "rdma": 10, "end-to-end": 15,
-                      "end-to-end-thorough": 25, "rdma-full": 25, "asan": 35, "tsan": 35, "fuzz": 20, "soak": 20,
+                      "end-to-end-thorough": 25, "rdma-full": 25, "asan": 45, "tsan": 45, "fuzz": 20, "soak": 20,
                       "vllm": 20, "image": 30, "kubernetes": 60,
                       "asan-end-to-end": 45, "tsan-end-to-end": 45, "fuzz-long": 60, "soak-long": 60, "older-rocm": 10,
                       "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20}
