@@ -123,7 +123,8 @@ class DelegationTest : public EngineFixture {
     return request;
   }
   static void Succeed(PeerExecutor::Watcher& watcher) { watcher.OnEnded({std::nullopt, 0}); }
-  Result<engine::TransferStatus> Submit(const wire::TransferRequest& request, int wait_ms = 30'000) {
+  Result<engine::TransferStatus> Submit(const wire::TransferRequest& request,
+                                        int wait_ms = 30'000) {
     return engine_->Submit(request, In(milliseconds(wait_ms)));
   }
 
