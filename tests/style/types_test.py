@@ -1,6 +1,6 @@
 """The Python packages that say they are typed (py.typed) are what they say, by mypy --strict.
 
-What vLLM, torch and numpy declare is looked at by hand where they are installed, as here for vLLM's (minutes, once):
+Types of vLLM, torch and numpy are checked by hand where these are installed, as here for vLLM's (minutes, once):
     MYPYPATH=client/python:connectors/vllm mypy --strict --follow-imports=silent \\
       --python-executable $(tests/vllm/environment)/venv/bin/python -p gantry_vllm -p gantry
 """
