@@ -154,6 +154,7 @@ def hold_what_is_repeated(scene):
     raise AssertionError("the second worker is always faster")
 
 
+@pytest.mark.alone  # it stops processes in the middle of copies
 def test_a_transfer_fails_with_worker_lost_when_its_copies_lose_two_workers(start_sidecar, start_workload, new_memory):
     scene = Scene(start_sidecar, start_workload, new_memory, LARGE, flags=["--worker-restart-ms-max", "50"])
     transfer, second = hold_what_is_repeated(scene)
@@ -216,6 +217,7 @@ def local_pair_works(scene):
     assert not scene.others.differs_from(scene.target, length=MiB)
 
 
+@pytest.mark.alone  # it stops processes in the middle of copies
 def test_the_owners_sidecar_is_killed(scene):
     scene.everything_works()
     transfer, workers = scene.hold(deadline_ms=10_000)
