@@ -154,9 +154,9 @@ TEST(GantryFaults, ClosedWithinNoTimeTheSidecarIsNotAsked) {
 }
 
 TEST(GantryFaults, CloseEndsTheCallsOfOtherThreads) {
-  OpenClient it(60'000);
   std::atomic<bool> asked{false};
   std::atomic<bool> stop{false};
+  OpenClient it(60'000);  // its sidecar ends before what its handlers read
   it.sidecar.On("/hang", [&](const FakeRequest&) {
     asked = true;
     while (!stop) std::this_thread::sleep_for(5ms);

@@ -97,8 +97,8 @@ TEST(UnixHttp, NobodyListens) {
 }
 
 TEST(UnixHttp, AServerThatDoesNotAnswerIsLate) {
-  FakeSidecar server;
   std::atomic<bool> stop{false};
+  FakeSidecar server;  // ends before what its handlers read
   server.On("/hang", [&](const FakeRequest&) {
     while (!stop) std::this_thread::sleep_for(5ms);
     return std::string();
@@ -132,9 +132,9 @@ TEST(UnixHttp, AServerThatDripsIsLate) {
 }
 
 TEST(UnixHttp, CloseEndsRequestsInFlight) {
-  FakeSidecar server;
   std::atomic<bool> stop{false};
   std::atomic<bool> asked{false};
+  FakeSidecar server;
   server.On("/hang", [&](const FakeRequest&) {
     asked = true;
     while (!stop) std::this_thread::sleep_for(5ms);
