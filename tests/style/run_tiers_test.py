@@ -46,7 +46,7 @@ class RunTiersTest(unittest.TestCase):
         return next(line.split()[1:] for line in said.splitlines() if line.startswith(tier + " ")), said
 
     def test_a_tier_without_a_last_run_may_take_its_limit(self):
-        self.assertEqual(self.call("minutes", "asan")[1], "35\n")
+        self.assertEqual(self.call("minutes", "asan")[1], f"{run_tiers.TIME_LIMIT_MINUTES['asan']}\n")
 
     def test_a_last_run_is_remembered(self):
         self.plant("soak", PASSED)
@@ -163,7 +163,7 @@ class RunTiersTest(unittest.TestCase):
     def test_what_failed_before_a_tier_was_ended_is_a_failure(self):
         folder = self.root / "build" / "test-results" / "unit"
         folder.mkdir(parents=True)
-        (folder / "result.json").write_text(json.dumps({"status": None, "note": "ended", "seconds": 9}))
+        (folder / "result.json").write_text(json.dumps({"status": None, "note": "ended", "seconds": 9, "busy": 9}))
         (folder / "a.xml").write_text('<testsuite><testcase name="two"><failure/></testcase></testsuite>')
         self.assertEqual(self.row("unit")[0][:3], ["FAILED", "0", "1"])
 

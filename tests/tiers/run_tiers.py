@@ -11,7 +11,8 @@
 "@quick", "@required" and "@nightly" stand for the lists below.
 
 A tier is an executable that writes JUnit files (*.xml) into $RESULTS and exits non-zero when something failed. The
-counts come from those files, so that a tier that ran nothing is never shown as passed. A tier that cannot run on this
+counts come from those files, so that a tier that ran nothing is never shown as passed. "busy" is how many processors of
+the machine were not idle meanwhile, on average. A tier that cannot run on this
 machine writes the reason into $RESULTS/skipped.
 
 GANTRY_TIERS_UNTIL (seconds since 1970) bounds all tiers together. A tier that is running then is ended, and no other
@@ -114,16 +115,23 @@ def empty_folder(tier):
     return folder
 
 
-def leave_result(tier, status, note, seconds):
+def busy_seconds():
+    """Returns the seconds that all processors together were not idle since the machine's start; waiting for a disk is idle."""
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split(maxsplit=8)[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def leave_result(tier, status, note, seconds, busy=0.0):
     """Writes what the summary reads; the status None says that the tier did not run."""
-    (RESULTS / tier / "result.json").write_text(json.dumps({"status": status, "note": note, "seconds": seconds}))
+    said = {"status": status, "note": note, "seconds": seconds, "busy": busy}
+    (RESULTS / tier / "result.json").write_text(json.dumps(said))
 
 
 def run(tier):
     """Runs one tier, its output going to the terminal and to the tier's log; leaves result.json behind."""
     folder = empty_folder(tier)
     print(f"\n== {tier} ==", flush=True)
-    start = time.monotonic()
+    start, busy = time.monotonic(), busy_seconds()
     limit_s = end_s = 60 * TIME_LIMIT_MINUTES[tier]
     if until := os.environ.get("GANTRY_TIERS_UNTIL"):
         left_s = int(until) - time.time()
@@ -158,7 +166,7 @@ def run(tier):
         tee.kill()
         tee.wait()
     seconds = time.monotonic() - start
-    leave_result(tier, status, note, seconds)
+    leave_result(tier, status, note, seconds, busy_seconds() - busy)
     if status == 0 and not (folder / "skipped").exists():
         remember(tier, seconds)
     if note == "interrupted":
@@ -211,40 +219,41 @@ def build_errors(log):
 
 
 def judge(tier):
-    """Returns one row of the summary: outcome, counts, seconds, and what to tell about it."""
+    """Returns one row of the summary: outcome, counts, what to tell about it, seconds, and those of busy processors."""
     folder = RESULTS / tier
     try:
         result = json.loads((folder / "result.json").read_text())
         passed, failed, skipped = count(folder)
     except (OSError, ValueError, ElementTree.ParseError) as error:
-        return "FAILED", 0, [f"{tier} (did not run to its end: {error})"], [], 0.0
+        return "FAILED", 0, [f"{tier} (did not run to its end: {error})"], [], 0.0, 0.0
+    times = result["seconds"], result["busy"]
     if result["status"] is None and not failed:
-        return NOT_RUN, passed, [], [result["note"]], result["seconds"]
+        return NOT_RUN, passed, [], [result["note"]], *times
     if result["status"] == 0 and (folder / "skipped").exists():
-        return NOT_RUN, 0, [], [(folder / "skipped").read_text().strip()], result["seconds"]
+        return NOT_RUN, 0, [], [(folder / "skipped").read_text().strip()], *times
     if result["status"] != 0 and not failed:
         why = f"{tier} ({result['note'] or 'exit status %d' % result['status']}, see {folder / 'log'})"
         failed = ["\n    ".join([why, *build_errors(folder / "log")])]
     if passed + len(failed) == 0:
         failed = [f"{tier} (ran no test)"]
-    return "FAILED" if failed else "passed", passed, failed, skipped, result["seconds"]
+    return "FAILED" if failed else "passed", passed, failed, skipped, *times
 
 
 def summarize(required, others):
     rows = {tier: judge(tier) for tier in [*required, *others]}
-    for tier, (outcome, _, failed, skipped, _) in rows.items():
+    for tier, (outcome, _, failed, skipped, *_) in rows.items():
         for name in skipped if outcome != NOT_RUN else []:
             print(f"skipped in {tier}: {name}")
-    for tier, (_, _, failed, _, _) in rows.items():
+    for tier, (_, _, failed, *_) in rows.items():
         for number, name in enumerate(failed):
             print(f"failed in {tier}: {name if number < REASONS_MAX else name.splitlines()[0]}")
     # Last what the reader of a long log's end has to know.
-    print(f"\n{'tier':<20} {'outcome':<9} {'passed':>7} {'failed':>7} {'skipped':>8} {'minutes':>8}")
-    for tier, (outcome, passed, failed, skipped, seconds) in rows.items():
+    print(f"\n{'tier':<20} {'outcome':<9} {'passed':>7} {'failed':>7} {'skipped':>8} {'minutes':>8} {'busy':>5}")
+    for tier, (outcome, passed, failed, skipped, seconds, busy) in rows.items():
         count_skipped = len(skipped) if outcome != NOT_RUN else 0
-        print(f"{tier:<20} {outcome:<9} {passed:>7} {len(failed):>7} {count_skipped:>8} {seconds / 60:>8.1f}")
+        print(f"{tier:<20} {outcome:<9} {passed:>7} {len(failed):>7} {count_skipped:>8} {seconds / 60:>8.1f} {busy / seconds if seconds else 0:>5.1f}")
     missing = [tier for tier in required if rows[tier][0] == NOT_RUN]
-    for tier, (outcome, _, _, why, _) in rows.items():
+    for tier, (outcome, _, _, why, *_) in rows.items():
         if outcome == NOT_RUN:
             print(f"NOT RUN: {tier}{'' if tier in missing else ', which is not required here'}: {'; '.join(why)}")
     all_passed = sum(row[1] for row in rows.values())
