@@ -138,4 +138,15 @@ def interfaces_are_small(tree):
                 yield f"{path}:{number}: {name} has {calls} virtual calls by now: MORE_CALLS says {most}"
 
 
-RULES = [members_beside_a_mutex_are_guarded, classes_are_small, interfaces_are_small]
+def exceptions_are_of_classes(tree):
+    """A tree that has none of their files is another one."""
+    texts = dict(tree.cpp(CODE_FOLDERS))
+    entries = [entry.split(":", 1) for entry in [*TO_BE_SPLIT, *MORE_CALLS]]
+    if not any(path in texts for path, _ in entries):
+        return
+    for path, name in sorted(entries, key=lambda entry: entry[0] not in texts):
+        if name not in [found for found, _, _ in class_bodies(texts.get(path, ""))]:
+            yield f"{path}:1: has no class {name}: an exception of class_rules.py is for it"
+
+
+RULES = [members_beside_a_mutex_are_guarded, classes_are_small, interfaces_are_small, exceptions_are_of_classes]

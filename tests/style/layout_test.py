@@ -29,7 +29,7 @@ class PlantedViolationTest(unittest.TestCase):
         "sidecar/memory/staging.h": HEADER + '#include "lib/base/error.h"\n',
         "sidecar/registry/buffer.h": HEADER + '#include "sidecar/memory/staging.h"\n',
         "sidecar/transfer/engine.h": HEADER + '#include "sidecar/registry/buffer.h"\n#include <sys/types.h>\n',
-        "sidecar/app/sidecar_app.cc": '#include "sidecar/transfer/engine.h"\n',
+        "sidecar/app/part.cc": '#include "sidecar/transfer/engine.h"\n',
         "sidecar/peer/server/server.cc": '#include "lib/wire/peer.grpc.pb.h"\n#include <grpcpp/grpcpp.h>\n',
         "client/session/client_config.cc": 'const char* level = getenv("GANTRY_LOG");\n',
         "client/include/gantry.h": "#ifndef GANTRY_H\n#define GANTRY_H\n#endif\n// of cudaMalloc or hipMalloc, a cudaStream_t\n",
@@ -98,6 +98,7 @@ class PlantedViolationTest(unittest.TestCase):
         ("interfaces_are_small", "lib/base/wide.h", HEADER + "class Wide {\n" + "".join(f"  virtual int Do{i}() = 0;\n" for i in range(7)) + "};\n"),
         ("interfaces_are_small", "lib/base/hinted.h", HEADER + "class Hinted {\n  virtual ~Hinted() = default;\n  virtual Status Do() const = 0;\n"
          + "".join(f"  virtual void Hint{i}() {{}}\n" for i in range(6)) + "};\n"),
+        ("exceptions_are_of_classes", "sidecar/worker/pool/worker_pool.h", HEADER + "class Pool {};\n"),
         ("headers_introduce_themselves", "lib/base/silent.h", "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/wordy.h", "// line\n" * 6 + "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/twice.h", "// One line.\n"),
