@@ -6,6 +6,10 @@ status=0
 pytest_options=()
 jobs=$(nproc)
 
+# What names the functions in the reports of clang's sanitizers, and in their suppressions.
+export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
+export TSAN_SYMBOLIZER_PATH=$ASAN_SYMBOLIZER_PATH UBSAN_SYMBOLIZER_PATH=$ASAN_SYMBOLIZER_PATH
+
 # The folders of tests lie in this one, in which nothing may be left. Other users may pass through it.
 GANTRY_TEST_ROOT=$(mktemp -d /tmp/gantry-XXXXXX)
 chmod 711 "$GANTRY_TEST_ROOT"
