@@ -98,7 +98,7 @@ Result<std::unique_ptr<GpuHostMemory>> CudaContext::RegisterHost(void* data, uin
   RETURN_IF_ERROR(calls.Require(cuda::Feature::kHostRegister));
   RETURN_IF_ERROR(primary_->Run("cuMemHostRegister", [&] {
     return calls->mem_host_register(data, bytes,
-                                    cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap);
+                                    cuda::kHostRegisterPortable | cuda::kHostRegisterMapped);
   }));
   cuda::DevicePtr address = 0;
   const Status known = primary_->Run("cuMemHostGetDevicePointer", [&] {
@@ -141,7 +141,7 @@ Status CudaContext::EnablePeerAccess(GpuContext& other) {
                     ": no NVLink or PCIe peer access");
   }
   return primary_->Run("cuCtxEnablePeerAccess", [&] {
-    const cuda::Result result = calls->ctx_enable_peer_access(peer.context(), 0);
+    const cuda::Result result = calls->enable_peer_access(peer.context(), 0);
     return result == cuda::kPeerAccessAlreadyEnabled ? cuda::kSuccess : result;
   });
 }

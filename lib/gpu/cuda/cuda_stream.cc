@@ -129,7 +129,7 @@ Status CudaStream::CopyByKernel(DeviceAddress items, uint32_t count, uint64_t lo
 
 Status CudaStream::Fill(DeviceAddress to, uint8_t value, uint64_t bytes) {
   return primary_->Run("cuMemsetD8Async", [&] {
-    return primary_->calls()->memset_d8_async(NumberOf(to), value, bytes, stream_);
+    return primary_->calls()->memset_async(NumberOf(to), value, bytes, stream_);
   });
 }
 

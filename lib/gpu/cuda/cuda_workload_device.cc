@@ -39,7 +39,7 @@ class CudaPinnedMemory final : public GpuPinnedMemory {
     cuda::Result result = cuda::kSuccess;
     Status registered = primary_->Run("cuMemHostRegister", [&] {
       return result = calls->mem_host_register(
-                 data_, bytes_, cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap);
+                 data_, bytes_, cuda::kHostRegisterPortable | cuda::kHostRegisterMapped);
     });
     if (!registered && result == cuda::kNotSupported) {
       registered.error().code = ErrorCode::kPathUnavailable;

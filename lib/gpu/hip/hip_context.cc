@@ -23,7 +23,7 @@ class HipSharedMemory final : public GpuMemory {
     const hip::Calls& calls = device_->calls();
     const Status released = device_->Run("releasing a dma-buf", [&] {
       // The buffer and the memory are two references to the mapping.
-      const hip::Result freed = mapped_ == nullptr ? hip::kSuccess : calls->free(mapped_);
+      const hip::Result freed = mapped_ == nullptr ? hip::kSuccess : calls->mem_free(mapped_);
       const hip::Result destroyed =
           memory_ == nullptr ? hip::kSuccess : calls->destroy_external_memory(memory_);
       return freed == hip::kSuccess ? destroyed : freed;
@@ -68,7 +68,7 @@ Result<std::unique_ptr<GpuContext>> HipContext::Open(std::shared_ptr<const hip::
   const hip::Calls& use = context->device_->calls();
   int count = 0;
   if (use.Require(hip::Feature::kPeerAccess)) {
-    RETURN_IF_ERROR(use.Check(use->get_device_count(&count), "hipGetDeviceCount"));
+    RETURN_IF_ERROR(use.Check(use->device_get_count(&count), "hipGetDeviceCount"));
   }
   for (int peer = 0; peer < count; ++peer) {
     int can = 0;
@@ -92,10 +92,10 @@ Result<MemoryAmount> HipContext::Memory() {
 Result<std::unique_ptr<GpuMemory>> HipContext::Allocate(uint64_t bytes) {
   void* base = nullptr;
   RETURN_IF_ERROR(device_->Run("allocating GPU memory",
-                               [&] { return device_->calls()->malloc(&base, bytes); }));
+                               [&] { return device_->calls()->mem_alloc(&base, bytes); }));
   return std::make_unique<OwnedMemory>(
       AddressRange{AddressOf(base), bytes}, kStaysOnGpu, [device = device_, base] {
-        return device->Run("releasing memory", [&] { return device->calls()->free(base); });
+        return device->Run("releasing memory", [&] { return device->calls()->mem_free(base); });
       });
 }
 
@@ -166,15 +166,17 @@ Result<std::unique_ptr<GpuHostMemory>> HipContext::RegisterHost(void* data, uint
   const hip::Calls& calls = device_->calls();
   RETURN_IF_ERROR(calls.Require(hip::Feature::kHostRegister));
   RETURN_IF_ERROR(device_->Run("hipHostRegister", [&] {
-    return calls->host_register(data, bytes, hip::kHostRegisterPortable | hip::kHostRegisterMapped);
+    return calls->mem_host_register(data, bytes,
+                                    hip::kHostRegisterPortable | hip::kHostRegisterMapped);
   }));
   void* address = nullptr;
-  const Status known = device_->Run(
-      "hipHostGetDevicePointer", [&] { return calls->host_get_device_pointer(&address, data, 0); });
+  const Status known = device_->Run("hipHostGetDevicePointer", [&] {
+    return calls->mem_host_get_device_pointer(&address, data, 0);
+  });
   auto memory = std::make_unique<OwnedMemory>(
       AddressRange{AddressOf(address), bytes}, kStaysPinned, [device = device_, data] {
         return device->Run("hipHostUnregister",
-                           [&] { return device->calls()->host_unregister(data); });
+                           [&] { return device->calls()->mem_host_unregister(data); });
       });
   RETURN_IF_ERROR(known);
   return memory;
@@ -182,7 +184,7 @@ Result<std::unique_ptr<GpuHostMemory>> HipContext::RegisterHost(void* data, uint
 
 Status HipContext::EnableAccessTo(int peer) {
   return device_->Run("hipDeviceEnablePeerAccess", [&] {
-    const hip::Result result = device_->calls()->device_enable_peer_access(peer, 0);
+    const hip::Result result = device_->calls()->enable_peer_access(peer, 0);
     return result == hip::kPeerAccessAlreadyEnabled ? hip::kSuccess : result;
   });
 }

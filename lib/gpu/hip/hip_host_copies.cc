@@ -15,7 +15,7 @@ Status HipHostCopies::Copy(void* to, const void* from, uint64_t bytes) {
   RETURN_IF_ERROR(current.status());
   const MutexLock lock(mutex_);
   if (stream_ == nullptr) {
-    RETURN_IF_ERROR(calls.Check(calls->stream_create_with_flags(&stream_, hip::kStreamNonBlocking),
+    RETURN_IF_ERROR(calls.Check(calls->stream_create(&stream_, hip::kStreamNonBlocking),
                                 "hipStreamCreateWithFlags"));
   }
   // Of which side the host's memory is the runtime sees by the addresses.

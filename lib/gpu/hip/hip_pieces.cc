@@ -121,7 +121,7 @@ std::vector<int> HipPieces::DevicesWithin() const {
   std::vector<int> ordinals = {device_->ordinal()};
   int count = 0;
   if (!calls.Require(hip::Feature::kPeerAccess) ||
-      calls->get_device_count(&count) != hip::kSuccess) {
+      calls->device_get_count(&count) != hip::kSuccess) {
     return ordinals;
   }
   for (int other = 0; other < count; ++other) {

@@ -82,7 +82,7 @@ Status HipPointers::ReadDevices() {
   const hip::Calls& calls = *calls_;
   const hip::LastErrorKept kept(calls);
   int count = 0;
-  const hip::Result counted = calls->get_device_count(&count);
+  const hip::Result counted = calls->device_get_count(&count);
   if (counted == hip::kNoDevice) return {};
   RETURN_IF_ERROR(calls.Check(counted, "hipGetDeviceCount"));
   for (int ordinal = 0; ordinal < count; ++ordinal) {

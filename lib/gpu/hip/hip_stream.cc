@@ -14,7 +14,7 @@ Result<std::unique_ptr<GpuEvent>> HipEvent::Create(std::shared_ptr<const HipDevi
   std::unique_ptr<HipEvent> made(new HipEvent(std::move(device)));
   const HipDevice& on = *made->device_;
   RETURN_IF_ERROR(on.Run("hipEventCreateWithFlags", [&] {
-    return on.calls()->event_create_with_flags(&made->event_, hip::kEventDisableTiming);
+    return on.calls()->event_create(&made->event_, hip::kEventDisableTiming);
   }));
   return made;
 }
@@ -44,7 +44,7 @@ Result<std::unique_ptr<GpuStream>> HipStream::Create(std::shared_ptr<const HipDe
   std::unique_ptr<HipStream> made(new HipStream(std::move(device)));
   const HipDevice& on = *made->device_;
   RETURN_IF_ERROR(on.Run("hipStreamCreateWithFlags", [&] {
-    return on.calls()->stream_create_with_flags(&made->stream_, hip::kStreamNonBlocking);
+    return on.calls()->stream_create(&made->stream_, hip::kStreamNonBlocking);
   }));
   return made;
 }
@@ -104,8 +104,8 @@ Status HipStream::CopyByKernel(DeviceAddress items, uint32_t count, uint64_t lon
   uint64_t list = NumberOf(items);
   void* arguments[] = {&list, &count, &longest};  // taken by the call
   return device_->Run("hipModuleLaunchKernel", [&] {
-    return device_->calls()->module_launch_kernel(kernel, blocks, 1, 1, copy_kernel::kBlockThreads,
-                                                  1, 1, 0, stream_, arguments, nullptr);
+    return device_->calls()->launch_kernel(kernel, blocks, 1, 1, copy_kernel::kBlockThreads, 1, 1,
+                                           0, stream_, arguments, nullptr);
   });
 }
 

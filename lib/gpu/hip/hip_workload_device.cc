@@ -37,8 +37,8 @@ class HipPinnedMemory final : public GpuPinnedMemory {
     const hip::Calls& calls = device_->calls();
     hip::Result result = hip::kSuccess;
     Status registered = device_->Run("hipHostRegister", [&] {
-      return result = calls->host_register(data_, bytes_,
-                                           hip::kHostRegisterPortable | hip::kHostRegisterMapped);
+      return result = calls->mem_host_register(
+                 data_, bytes_, hip::kHostRegisterPortable | hip::kHostRegisterMapped);
     });
     if (!registered && result == hip::kNotSupported) {
       registered.error().code = ErrorCode::kPathUnavailable;
@@ -58,7 +58,7 @@ class HipPinnedMemory final : public GpuPinnedMemory {
     // Not the host's own address: that is another one wherever the device translates.
     void* address = nullptr;
     RETURN_IF_ERROR(device_->Run("hipHostGetDevicePointer", [&] {
-      return calls->host_get_device_pointer(&address, data_, 0);
+      return calls->mem_host_get_device_pointer(&address, data_, 0);
     }));
     if (address == nullptr) {
       return Fail(
@@ -100,7 +100,7 @@ class HipPinnedMemory final : public GpuPinnedMemory {
     if (!pinned_) return hip::kSuccess;
     const HipCurrent current(device_->calls(), device_->ordinal());
     hip::Result result = current.result();
-    if (result == hip::kSuccess) result = device_->calls()->host_unregister(data_);
+    if (result == hip::kSuccess) result = device_->calls()->mem_host_unregister(data_);
     // It went with a reset of the device, or with the runtime at the end of the process.
     const bool gone = result == hip::kContextIsDestroyed || result == hip::kInvalidContext ||
                       result == hip::kDeinitialized || result == hip::kHostMemoryNotRegistered;
