@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "lib/gpu/cuda/cuda_host_copies.h"
 #include "lib/gpu/cuda/cuda_primary.h"
 #include "lib/gpu/cuda/cuda_workload_device.h"
 #include "lib/gpu/cuda/mig_slice.h"
+#include "lib/gpu/shared/vendor_host_copies.h"
 
 namespace gantry::gpu {
 namespace {
@@ -255,7 +255,7 @@ Result<DmaBufExport> CudaPointers::ExportDmaBuf(const AddressRange& range) const
   auto context = reinterpret_cast<cuda::Context>(read.context);
   std::shared_ptr<const CudaPrimary> primary;
   if (context == nullptr) {  // virtual and pool memory belong to none, and the call wants one
-    ASSIGN_OR_RETURN(primary, CudaPrimary::Retain(calls_, devices()[static_cast<size_t>(device)]));
+    ASSIGN_OR_RETURN(primary, CudaPrimary::Open(calls_, devices()[static_cast<size_t>(device)]));
     context = primary->context();
   }
   const CudaCurrent current(calls, context);
@@ -285,13 +285,13 @@ Result<DeviceInfo> CudaPointers::DeviceAt(int ordinal) const {
 
 Result<std::unique_ptr<GpuHostCopies>> CudaPointers::OpenHostCopies(int ordinal) const {
   ASSIGN_OR_RETURN(const DeviceInfo device, DeviceAt(ordinal));
-  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(calls_, device));
-  return std::make_unique<CudaHostCopies>(std::move(primary));
+  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Open(calls_, device));
+  return std::make_unique<VendorHostCopies<CudaApi>>(std::move(primary));
 }
 
 Result<std::unique_ptr<GpuWorkloadDevice>> CudaPointers::OpenWorkloadDevice(int ordinal) const {
   ASSIGN_OR_RETURN(const DeviceInfo device, DeviceAt(ordinal));
-  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(calls_, device));
+  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Open(calls_, device));
   return std::make_unique<CudaWorkloadDevice>(std::move(primary));
 }
 

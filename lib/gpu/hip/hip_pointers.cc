@@ -9,8 +9,8 @@
 
 #include "lib/base/byte_range.h"
 #include "lib/gpu/hip/hip_device.h"
-#include "lib/gpu/hip/hip_host_copies.h"
 #include "lib/gpu/hip/hip_workload_device.h"
+#include "lib/gpu/shared/vendor_host_copies.h"
 
 namespace gantry::gpu {
 namespace {
@@ -330,7 +330,7 @@ Result<DeviceInfo> HipPointers::DeviceAt(int ordinal) const {
 Result<std::unique_ptr<GpuHostCopies>> HipPointers::OpenHostCopies(int ordinal) const {
   ASSIGN_OR_RETURN(const DeviceInfo info, DeviceAt(ordinal));
   ASSIGN_OR_RETURN(auto device, HipDevice::Open(calls_, info));
-  return std::make_unique<HipHostCopies>(std::move(device));
+  return std::make_unique<VendorHostCopies<HipApi>>(std::move(device));
 }
 
 Result<std::unique_ptr<GpuWorkloadDevice>> HipPointers::OpenWorkloadDevice(int ordinal) const {

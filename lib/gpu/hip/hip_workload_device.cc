@@ -98,7 +98,7 @@ class HipPinnedMemory final : public GpuPinnedMemory {
  private:
   hip::Result Release() REQUIRES(mutex_) {
     if (!pinned_) return hip::kSuccess;
-    const HipCurrent current(device_->calls(), device_->ordinal());
+    const HipCurrent current(device_->calls(), device_->device());
     hip::Result result = current.result();
     if (result == hip::kSuccess) result = device_->calls()->mem_host_unregister(data_);
     // It went with a reset of the device, or with the runtime at the end of the process.
@@ -137,7 +137,7 @@ Status HipWorkloadDevice::CheckStreamWrites() const {
   }
   int can = 0;
   RETURN_IF_ERROR(device_->Run("hipDeviceGetAttribute", [&] {
-    return calls->device_get_attribute(&can, hip::kCanUseStreamWaitValue, device_->ordinal());
+    return calls->device_get_attribute(&can, hip::kCanUseStreamWaitValue, device_->device());
   }));
   if (can != 0) return {};
   return Fail(ErrorCode::kPathUnavailable,
@@ -154,7 +154,7 @@ Result<int> HipWorkloadDevice::OrdinalOf(StreamHandle stream) const {
     RETURN_IF_ERROR(calls.Check(calls->get_device(&ordinal), "hipGetDevice"));
     return ordinal;
   }
-  const HipCurrent current(calls, device_->ordinal());
+  const HipCurrent current(calls, device_->device());
   RETURN_IF_ERROR(current.status());
   RETURN_IF_ERROR(
       calls.Check(calls->stream_get_device(Of(stream), &ordinal), "hipStreamGetDevice"));
@@ -178,7 +178,7 @@ Result<uint64_t> HipWorkloadDevice::IdOf(StreamHandle stream) const {
     RETURN_IF_ERROR(calls.Check(asked, "hipStreamIsCapturing"));
   }
   ASSIGN_OR_RETURN(const int ordinal, OrdinalOf(stream));
-  if (ordinal != device_->ordinal()) {
+  if (ordinal != device_->device()) {
     return Fail(ErrorCode::kInvalidArgument,
                 "the stream is of GPU number " + std::to_string(ordinal) + " and not of GPU " +
                     device_->info().uuid +
@@ -187,7 +187,7 @@ Result<uint64_t> HipWorkloadDevice::IdOf(StreamHandle stream) const {
                 "timeline is made, or pass a stream that was created there",
                 "stream");
   }
-  const HipCurrent current(calls, device_->ordinal());
+  const HipCurrent current(calls, device_->device());
   RETURN_IF_ERROR(current.status());
   unsigned long long id = 0;
   RETURN_IF_ERROR(calls.Check(calls->stream_get_id(Of(stream), &id), "hipStreamGetId"));
