@@ -13,8 +13,8 @@ struct Vendor {
   std::span<const char* const> libraries;  // by their versions, best first
   Result<std::unique_ptr<GpuDriver>> (*load)(const std::string& library);
 };
-constexpr Vendor kVendors[] = {{cuda::kLibraries, CudaDriver::Load},
-                               {hip::kLibraries, HipDriver::Load}};
+constexpr Vendor kVendors[] = {{cuda::kLibraries, LoadCudaDriver},
+                               {hip::kLibraries, LoadHipDriver}};
 
 // The first of a vendor's libraries that is installed.
 Result<std::unique_ptr<GpuDriver>> Load(const Vendor& vendor) {
