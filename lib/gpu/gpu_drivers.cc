@@ -1,23 +1,14 @@
 #include "lib/gpu/gpu_drivers.h"
 
-#include <span>
 #include <string>
 
-#include "lib/gpu/cuda/cuda_driver.h"
-#include "lib/gpu/hip/hip_driver.h"
+#include "lib/gpu/gpu_vendors.h"
 
 namespace gantry::gpu {
 namespace {
 
-struct Vendor {
-  std::span<const char* const> libraries;  // by their versions, best first
-  Result<std::unique_ptr<GpuDriver>> (*load)(const std::string& library);
-};
-constexpr Vendor kVendors[] = {{cuda::kLibraries, CudaDriver::Load},
-                               {hip::kLibraries, HipDriver::Load}};
-
 // The first of a vendor's libraries that is installed.
-Result<std::unique_ptr<GpuDriver>> Load(const Vendor& vendor) {
+Result<std::unique_ptr<GpuDriver>> Load(const GpuVendor& vendor) {
   std::string said;
   for (const char* const library : vendor.libraries) {
     auto driver = vendor.load(library);
@@ -34,7 +25,7 @@ Result<std::unique_ptr<GpuDriver>> LoadGpuDriver() {
   std::string said;
   std::unique_ptr<GpuDriver> without_gpus;
   Status failed;
-  for (const Vendor& vendor : kVendors) {
+  for (const GpuVendor& vendor : GpuVendors()) {
     auto driver = Load(vendor);
     if (driver && !(*driver)->devices().empty()) return driver;
     if (driver) {

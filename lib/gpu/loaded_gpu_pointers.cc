@@ -18,8 +18,8 @@ struct LoadedVendor {
   Result<std::unique_ptr<GpuPointers>> (*load)(const std::string& library);
 };
 constexpr LoadedVendor kLoadedVendors[] = {
-    {cuda::kLibraries, CudaPointers::IsInUse, CudaPointers::Load},
-    {hip::kLibraries, HipPointers::IsInUse, HipPointers::Load}};
+    {cuda::kLibraries, CudaPointers::IsInUse, LoadPointers<CudaPointers>},
+    {hip::kLibraries, HipPointers::IsInUse, LoadPointers<HipPointers>}};
 
 // The name of the one that this process uses; empty, and why, when it uses none.
 std::string LibraryInUse(const LoadedVendor& vendor, std::string* why_none) {

@@ -39,8 +39,8 @@ Status HipAllocations::Bind() {
   RETURN_IF_ERROR(library_.Bind("hipRuntimeGetVersion", &call_.runtime_get_version));
   RETURN_IF_ERROR(library_.Bind("hipGetDevice", &call_.get_device));
   RETURN_IF_ERROR(library_.Bind("hipSetDevice", &call_.set_device));
-  RETURN_IF_ERROR(library_.Bind("hipMalloc", &call_.malloc));
-  RETURN_IF_ERROR(library_.Bind("hipFree", &call_.free));
+  RETURN_IF_ERROR(library_.Bind("hipMalloc", &call_.mem_alloc));
+  RETURN_IF_ERROR(library_.Bind("hipFree", &call_.mem_free));
   RETURN_IF_ERROR(library_.Bind("hipMallocAsync", &malloc_async_));
   RETURN_IF_ERROR(library_.Bind("hipMallocManaged", &malloc_managed_));
   RETURN_IF_ERROR(library_.Bind("hipHostMalloc", &host_malloc_));
@@ -52,7 +52,7 @@ Status HipAllocations::Bind() {
   RETURN_IF_ERROR(library_.Bind("hipMemMap", &call_.mem_map));
   RETURN_IF_ERROR(library_.Bind("hipMemUnmap", &call_.mem_unmap));
   RETURN_IF_ERROR(library_.Bind("hipMemSetAccess", &call_.mem_set_access));
-  RETURN_IF_ERROR(library_.Bind("hipStreamCreateWithFlags", &call_.stream_create_with_flags));
+  RETURN_IF_ERROR(library_.Bind("hipStreamCreateWithFlags", &call_.stream_create));
   RETURN_IF_ERROR(library_.Bind("hipStreamDestroy", &call_.stream_destroy));
   RETURN_IF_ERROR(library_.Bind("hipStreamBeginCapture", &begin_capture_));
   RETURN_IF_ERROR(library_.Bind("hipStreamEndCapture", &end_capture_));
@@ -67,7 +67,7 @@ Result<uint64_t> HipAllocations::Allocate(gpu::MemoryOrigin origin, uint64_t byt
   constexpr unsigned kAttachGlobal = 1;
   switch (origin) {
     case gpu::MemoryOrigin::kDevice:
-      result = call_.malloc(&address, bytes);
+      result = call_.mem_alloc(&address, bytes);
       break;
     case gpu::MemoryOrigin::kPool:
       result = malloc_async_(&address, bytes, nullptr);
@@ -89,7 +89,7 @@ Status HipAllocations::Release(gpu::MemoryOrigin origin, uint64_t address) {
   if (origin == gpu::MemoryOrigin::kPinned) {
     return CheckHip(host_free_(PointerTo(address)), "hipHostFree");
   }
-  return CheckHip(call_.free(PointerTo(address)), "hipFree");
+  return CheckHip(call_.mem_free(PointerTo(address)), "hipFree");
 }
 
 Result<uint64_t> HipAllocations::Reserve(uint64_t bytes) {
@@ -138,7 +138,7 @@ Status HipAllocations::Unmap(uint64_t address, uint64_t bytes) {
 Status HipAllocations::BeginCapture() {
   constexpr int kModeGlobal = 0;
   RETURN_IF_ERROR(PushCurrent());
-  auto begun = CheckHip(call_.stream_create_with_flags(&captured_, hip::kStreamNonBlocking),
+  auto begun = CheckHip(call_.stream_create(&captured_, hip::kStreamNonBlocking),
                         "hipStreamCreateWithFlags");
   if (begun) begun = CheckHip(begin_capture_(captured_, kModeGlobal), "hipStreamBeginCapture");
   PopCurrent();

@@ -27,7 +27,7 @@ Result<std::unique_ptr<GpuStreams>> HipStreams::On(int ordinal) {
 Status HipStreams::Bind() {
   RETURN_IF_ERROR(library_.Bind("hipGetDevice", &call_.get_device));
   RETURN_IF_ERROR(library_.Bind("hipSetDevice", &call_.set_device));
-  RETURN_IF_ERROR(library_.Bind("hipStreamCreateWithFlags", &call_.stream_create_with_flags));
+  RETURN_IF_ERROR(library_.Bind("hipStreamCreateWithFlags", &call_.stream_create));
   RETURN_IF_ERROR(library_.Bind("hipStreamDestroy", &call_.stream_destroy));
   RETURN_IF_ERROR(library_.Bind("hipStreamSynchronize", &call_.stream_synchronize));
   RETURN_IF_ERROR(library_.Bind("hipMemsetAsync", &call_.memset_async));
@@ -50,7 +50,7 @@ Status HipStreams::OnDevice(const char* what, Call call) {
 Result<gpu::StreamHandle> HipStreams::Create(bool blocking) {
   hip::Stream stream = nullptr;
   RETURN_IF_ERROR(OnDevice("hipStreamCreateWithFlags", [&] {
-    return call_.stream_create_with_flags(&stream, blocking ? 0 : hip::kStreamNonBlocking);
+    return call_.stream_create(&stream, blocking ? 0 : hip::kStreamNonBlocking);
   }));
   return gpu::StreamHandle{reinterpret_cast<uint64_t>(stream)};
 }

@@ -9,9 +9,9 @@ from layout_rules import CODE_FOLDERS, without_comments
 
 # Classes beside whose mutex are members of one thread, or such as are set before a second thread sees the object. Their
 # class comments say which. An entry goes when its class is split.
-HAVE_OTHER_MEMBERS = set("""CudaPinnedMemory CudaPrimary DmaBufAbility GpuRegistry GpuResolver GrpcHealthServer GrpcPeerClient
-HandshakeLog HipDevice HipPinnedMemory HipPointers HttpServer::Loop IoLoop RdmaPeer RdmaTarget RdmaTransport RemoteStage
-BufferRegistry Families Link SlotReconciler StagedCopies TcpTransport Timeline WatchReader WorkerSupervisor""".split())
+HAVE_OTHER_MEMBERS = set("""DmaBufAbility GpuRegistry GpuResolver GrpcHealthServer GrpcPeerClient HandshakeLog
+HttpServer::Loop IoLoop RdmaPeer RdmaTarget RdmaTransport RemoteStage BufferRegistry Families Link SlotReconciler
+StagedCopies TcpTransport Timeline WatchReader WorkerSupervisor VendorPinnedMemory""".split())
 
 NEEDS_NO_GUARD = re.compile(r"GUARDED_BY|\b(const|static|using|friend|Mutex|Condition|std::j?thread)\b|std::atomic|& *\w+$"
                             r"|std::vector<std::j?thread>")

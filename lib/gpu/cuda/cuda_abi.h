@@ -6,35 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lib/gpu/shared/vendor_abi.h"
+
 namespace gantry::gpu::cuda {
+
+using namespace abi;
 
 using Result = int;  // an enumeration in C: an int to callers
 using Device = int;
 using DevicePtr = unsigned long long;
 using MemHandle = unsigned long long;
 using Context = struct ContextTag*;
-using Stream = struct StreamTag*;
-using Event = struct EventTag*;
-using Module = struct ModuleTag*;
-using Function = struct FunctionTag*;
-
-inline constexpr Result kSuccess = 0;
-inline constexpr Result kInvalidValue = 1;
-inline constexpr Result kOutOfMemory = 2;
-inline constexpr Result kNotInitialized = 3;
-inline constexpr Result kDeinitialized = 4;
-inline constexpr Result kNoDevice = 100;
-inline constexpr Result kInvalidContext = 201;
-inline constexpr Result kInvalidHandle = 400;
-inline constexpr Result kNotReady = 600;
-inline constexpr Result kPeerAccessAlreadyEnabled = 704;
-inline constexpr Result kContextIsDestroyed = 709;
-inline constexpr Result kHostMemoryAlreadyRegistered = 712;
-inline constexpr Result kHostMemoryNotRegistered = 713;
-inline constexpr Result kNotSupported = 801;
-inline constexpr Result kStreamCaptureUnsupported = 900;
-inline constexpr Result kStreamCaptureInvalidated = 901;
-inline constexpr Result kStreamCaptureImplicit = 906;
 
 // cuDeviceGetAttribute
 inline constexpr int kMultiprocessorCount = 16;
@@ -64,35 +46,15 @@ inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr int kMemoryTypeUnified = 4;
 
-inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kRangeHandleTypeDmaBuf = 1;
-inline constexpr int kAllocationTypePinned = 1;
-inline constexpr int kLocationTypeDevice = 1;
-inline constexpr int kAccessReadWrite = 3;
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
-inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr unsigned kHostRegisterPortable = 1;
-inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr int kSourceAccessOrderStream = 1;
 inline constexpr int kLimitStackSize = 0;  // of cuCtxSetLimit, as the next two
 inline constexpr int kLimitPrintfFifoSize = 1;
 inline constexpr int kLimitMallocHeapSize = 2;
-inline constexpr int kCaptureModeRelaxed = 2;
-inline constexpr int kNotCaptured = 0;
-inline constexpr int kCaptured = 1;
-inline constexpr int kCaptureSpoilt = 2;
-inline constexpr unsigned kStreamWriteValueDefault = 0;
 
 struct Uuid {
   char bytes[16];
-};
-struct IpcMemHandle {
-  char reserved[64];
-};
-struct MemLocation {
-  int type;
-  int id;
 };
 struct MemAllocationProp {
   int type;
@@ -105,10 +67,6 @@ struct MemAllocationProp {
     unsigned short usage;
     unsigned char reserved[4];
   } flags;
-};
-struct MemAccessDesc {
-  MemLocation location;
-  int flags;
 };
 struct MemcpyAttributes {
   int source_access_order;
@@ -134,7 +92,8 @@ struct Memcpy2d {
   size_t height;
 };
 
-// The functions, by name without "cu", in the groups of cuda::Feature. Null when missing.
+// The functions, in the groups of cuda::Feature, by name without "cu"; where every vendor has one,
+// by the name that lib/gpu/shared calls it by. Null when missing.
 struct Functions {
   // kCore
   Result (*driver_get_version)(int* version);
@@ -161,7 +120,7 @@ struct Functions {
   Result (*memcpy_htod_async)(DevicePtr to, const void* from, size_t bytes, Stream stream);
   Result (*memcpy_dtoh_async)(void* to, DevicePtr from, size_t bytes, Stream stream);
   Result (*thread_exchange_stream_capture_mode)(int* mode);
-  Result (*memset_d8_async)(DevicePtr to, unsigned char value, size_t bytes, Stream stream);
+  Result (*memset_async)(DevicePtr to, unsigned char value, size_t bytes, Stream stream);
   Result (*stream_create)(Stream* stream, unsigned flags);
   Result (*stream_destroy)(Stream stream);
   Result (*stream_synchronize)(Stream stream);
@@ -208,7 +167,7 @@ struct Functions {
   Result (*mem_host_get_device_pointer)(DevicePtr* address, void* host, unsigned flags);
   // kPeerAccess
   Result (*device_can_access_peer)(int* can, Device device, Device peer);
-  Result (*ctx_enable_peer_access)(Context peer, unsigned flags);
+  Result (*enable_peer_access)(Context peer, unsigned flags);
   // kKernels
   Result (*module_load_data)(Module* module, const void* image);
   Result (*module_unload)(Module module);

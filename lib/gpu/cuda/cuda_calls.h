@@ -2,13 +2,12 @@
 // here. A function that is missing is null: its feature says so. Immutable after Load; thread-safe.
 #pragma once
 
-#include <array>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
-#include "lib/base/dynamic_library.h"
 #include "lib/gpu/cuda/cuda_abi.h"
+#include "lib/gpu/shared/vendor_calls.h"
 
 namespace gantry::gpu::cuda {
 
@@ -30,27 +29,18 @@ enum class Feature {
   kContextLimits,
   kStreamWrites
 };
-inline constexpr int kFeatureCount = 11;
 
-class Calls {
+class Calls : public BoundCalls<Functions, Feature> {
  public:
   // Opens the library (as dlopen takes it) and initialises the driver.
   static gantry::Result<Calls> Load(const std::string& library);
 
-  const Functions* operator->() const { return &functions_; }
-  // An error that names the missing symbol when the feature cannot be used.
-  Status Require(Feature feature) const;
-  std::vector<std::string> missing() const;
   // Nothing, or what the driver's `result` says about `what`.
   Status Check(Result result, std::string_view what) const;
 
  private:
-  explicit Calls(DynamicLibrary library) : library_(std::move(library)) {}
+  explicit Calls(DynamicLibrary library);
   Status Bind();
-
-  DynamicLibrary library_;
-  Functions functions_ = {};
-  std::array<std::string, kFeatureCount> missing_;  // the first missing symbol of each
 };
 
 }  // namespace gantry::gpu::cuda

@@ -4,9 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "lib/gpu/cuda/cuda_host_copies.h"
-#include "lib/gpu/cuda/cuda_primary.h"
-#include "lib/gpu/cuda/cuda_workload_device.h"
 #include "lib/gpu/cuda/mig_slice.h"
 
 namespace gantry::gpu {
@@ -28,16 +25,6 @@ std::string TextOf(const Uuid& uuid) {
     text += kDigits[byte & 15];
   }
   return text;
-}
-
-std::string TextOf(uint64_t address) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  do {
-    text.insert(text.begin(), kDigits[address & 15]);
-    address >>= 4;
-  } while (address != 0);
-  return "0x" + text;
 }
 
 gantry::Result<PointerAttributes> AttributesOf(const Calls& calls, uint64_t address) {
@@ -63,23 +50,11 @@ gantry::Result<PointerAttributes> AttributesOf(const Calls& calls, uint64_t addr
   }
   RETURN_IF_ERROR(calls.Check(
       calls->pointer_get_attributes(attributes.size(), attributes.data(), values.data(), address),
-      "cuPointerGetAttributes of " + TextOf(address)));
+      "cuPointerGetAttributes of " + TextOf(DeviceAddress{address})));
   return read;
 }
 
-Error NotExportable(DeviceAddress address, const std::string& why, const std::string& hint) {
-  return Error(ErrorCode::kNotExportable, cuda::TextOf(NumberOf(address)) + " " + why, hint);
-}
-
 }  // namespace cuda
-
-Result<std::unique_ptr<GpuPointers>> CudaPointers::Load(const std::string& library) {
-  ASSIGN_OR_RETURN(cuda::Calls calls, cuda::Calls::Load(library));
-  auto pointers =
-      std::make_unique<CudaPointers>(std::make_shared<const cuda::Calls>(std::move(calls)));
-  RETURN_IF_ERROR(pointers->ReadDevices());
-  return pointers;
-}
 
 bool CudaPointers::IsInUse(const DynamicLibrary& library) {
   cuda::Result (*current)(cuda::Context * context) = nullptr;
@@ -149,8 +124,7 @@ Result<std::optional<cuda::MemHandle>> CudaPointers::RetainPiece(DeviceAddress a
   const cuda::Result result =
       calls->mem_retain_allocation_handle(&handle, reinterpret_cast<void*>(NumberOf(address)));
   if (result == cuda::kInvalidValue) return std::nullopt;
-  RETURN_IF_ERROR(
-      calls.Check(result, "cuMemRetainAllocationHandle of " + cuda::TextOf(NumberOf(address))));
+  RETURN_IF_ERROR(calls.Check(result, "cuMemRetainAllocationHandle of " + TextOf(address)));
   return handle;
 }
 
@@ -188,8 +162,7 @@ Result<uint64_t> CudaPointers::BufferIdOf(DeviceAddress address) const {
   const cuda::Result result =
       calls->pointer_get_attributes(1, &attribute, &value, NumberOf(address));
   if (result == cuda::kSuccess) return buffer_id;
-  return Fail(
-      calls.Check(result, "cuPointerGetAttributes of " + cuda::TextOf(NumberOf(address))).error());
+  return Fail(calls.Check(result, "cuPointerGetAttributes of " + TextOf(address)).error());
 }
 
 Result<IpcHandle> CudaPointers::ExportIpc(DeviceAddress address) const {
@@ -198,7 +171,7 @@ Result<IpcHandle> CudaPointers::ExportIpc(DeviceAddress address) const {
   ASSIGN_OR_RETURN(const cuda::PointerAttributes read,
                    cuda::AttributesOf(calls, NumberOf(address)));
   if (read.has_ipc == 0) {
-    return Fail(cuda::NotExportable(
+    return Fail(NotExportable(
         address,
         "has no handle for other processes: it is not memory of cudaMalloc in this process",
         "virtual memory (expandable segments) is shared by its pieces; memory of "
@@ -209,7 +182,7 @@ Result<IpcHandle> CudaPointers::ExportIpc(DeviceAddress address) const {
   RETURN_IF_ERROR(current.status());
   cuda::IpcMemHandle handle = {};
   RETURN_IF_ERROR(calls.Check(calls->ipc_get_mem_handle(&handle, NumberOf(address)),
-                              "cuIpcGetMemHandle of " + cuda::TextOf(NumberOf(address))));
+                              "cuIpcGetMemHandle of " + TextOf(address)));
   IpcHandle exported;
   static_assert(sizeof(handle) == sizeof(exported.bytes));
   std::memcpy(exported.bytes.data(), &handle, sizeof(handle));
@@ -217,24 +190,12 @@ Result<IpcHandle> CudaPointers::ExportIpc(DeviceAddress address) const {
 }
 
 Result<UniqueFd> CudaPointers::ExportPiece(DeviceAddress address) const {
-  const cuda::Calls& calls = *calls_;
   ASSIGN_OR_RETURN(const auto piece, RetainPiece(address));
   if (!piece) {
-    return Fail(cuda::NotExportable(address, "is no virtual memory",
-                                    "memory of cudaMalloc is shared by its handle"));
+    return Fail(NotExportable(address, "is no virtual memory",
+                              "memory of cudaMalloc is shared by its handle"));
   }
-  int fd = -1;
-  const cuda::Result result =
-      calls->mem_export_to_shareable_handle(&fd, *piece, cuda::kHandleTypePosixFd, 0);
-  calls->mem_release(*piece);
-  if (result == cuda::kInvalidValue || result == cuda::kNotSupported) {
-    return Fail(cuda::NotExportable(
-        address, "is virtual memory that was made without descriptors for other processes",
-        "its maker must ask for handles of the type POSIX file descriptor"));
-  }
-  RETURN_IF_ERROR(
-      calls.Check(result, "cuMemExportToShareableHandle of " + cuda::TextOf(NumberOf(address))));
-  return UniqueFd(fd);
+  return ExportRetained(address, *piece);
 }
 
 Result<DmaBufExport> CudaPointers::ExportDmaBuf(const AddressRange& range) const {
@@ -245,8 +206,8 @@ Result<DmaBufExport> CudaPointers::ExportDmaBuf(const AddressRange& range) const
   const auto device = static_cast<int>(read.device);
   if (read.memory_type != cuda::kMemoryTypeDevice || device < 0 ||
       device >= static_cast<int>(devices().size())) {
-    return Fail(cuda::NotExportable(range.base, "is no memory of a GPU that this process sees",
-                                    "register memory of the GPU"));
+    return Fail(NotExportable(range.base, "is no memory of a GPU that this process sees",
+                              "register memory of the GPU"));
   }
   if (const DeviceInfo& info = devices()[static_cast<size_t>(device)]; !info.exports_dma_buf) {
     return Fail(ErrorCode::kPathUnavailable, "GPU " + info.uuid + " exports no dma-buf",
@@ -255,7 +216,7 @@ Result<DmaBufExport> CudaPointers::ExportDmaBuf(const AddressRange& range) const
   auto context = reinterpret_cast<cuda::Context>(read.context);
   std::shared_ptr<const CudaPrimary> primary;
   if (context == nullptr) {  // virtual and pool memory belong to none, and the call wants one
-    ASSIGN_OR_RETURN(primary, CudaPrimary::Retain(calls_, devices()[static_cast<size_t>(device)]));
+    ASSIGN_OR_RETURN(primary, CudaPrimary::Open(calls_, devices()[static_cast<size_t>(device)]));
     context = primary->context();
   }
   const CudaCurrent current(calls, context);
@@ -264,35 +225,13 @@ Result<DmaBufExport> CudaPointers::ExportDmaBuf(const AddressRange& range) const
   const cuda::Result result = calls->mem_get_handle_for_address_range(
       &fd, NumberOf(range.base), range.size, cuda::kRangeHandleTypeDmaBuf, 0);
   if (result == cuda::kInvalidValue || result == cuda::kNotSupported) {
-    return Fail(cuda::NotExportable(
-        range.base, "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
-        "whole pages within one allocation of this process can be, where the "
-        "GPU supports it"));
+    return Fail(NotExportable(range.base,
+                              "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
+                              "whole pages within one allocation of this process can be, where the "
+                              "GPU supports it"));
   }
-  RETURN_IF_ERROR(calls.Check(
-      result, "cuMemGetHandleForAddressRange of " + cuda::TextOf(NumberOf(range.base))));
+  RETURN_IF_ERROR(calls.Check(result, "cuMemGetHandleForAddressRange of " + TextOf(range.base)));
   return DmaBufExport{UniqueFd(fd), 0, range.size};
-}
-
-Result<DeviceInfo> CudaPointers::DeviceAt(int ordinal) const {
-  if (ordinal >= 0 && static_cast<size_t>(ordinal) < devices_.size()) {
-    return devices_[static_cast<size_t>(ordinal)];
-  }
-  return Fail(ErrorCode::kInvalidArgument, "there is no GPU " + std::to_string(ordinal) +
-                                               " in this process, which sees " +
-                                               std::to_string(devices_.size()));
-}
-
-Result<std::unique_ptr<GpuHostCopies>> CudaPointers::OpenHostCopies(int ordinal) const {
-  ASSIGN_OR_RETURN(const DeviceInfo device, DeviceAt(ordinal));
-  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(calls_, device));
-  return std::make_unique<CudaHostCopies>(std::move(primary));
-}
-
-Result<std::unique_ptr<GpuWorkloadDevice>> CudaPointers::OpenWorkloadDevice(int ordinal) const {
-  ASSIGN_OR_RETURN(const DeviceInfo device, DeviceAt(ordinal));
-  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(calls_, device));
-  return std::make_unique<CudaWorkloadDevice>(std::move(primary));
 }
 
 }  // namespace gantry::gpu

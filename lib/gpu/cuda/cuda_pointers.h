@@ -2,14 +2,11 @@
 // Needs no context of its own. Immutable after ReadDevices; thread-safe.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "lib/gpu/cuda/cuda_calls.h"
-#include "lib/gpu/shared/gpu_pointers.h"
+#include "lib/gpu/cuda/cuda_workload_device.h"
+#include "lib/gpu/shared/vendor_pointers.h"
 
 namespace gantry::gpu {
 namespace cuda {
@@ -23,40 +20,28 @@ struct PointerAttributes {
 gantry::Result<PointerAttributes> AttributesOf(const Calls& calls, uint64_t address);
 
 std::string TextOf(const Uuid& uuid);  // as nvidia-smi prints it
-std::string TextOf(uint64_t address);  // "0x7f00"
-Error NotExportable(DeviceAddress address, const std::string& why, const std::string& hint);
 
 }  // namespace cuda
 
-class CudaPointers final : public GpuPointers {
+class CudaPointers final : public VendorPointers<CudaApi, CudaWorkloadDevice> {
  public:
-  // `library` as dlopen takes it.
-  static Result<std::unique_ptr<GpuPointers>> Load(const std::string& library);
   // Whether this process has initialised the driver: not when its library has only been loaded.
   static bool IsInUse(const DynamicLibrary& library);
 
-  explicit CudaPointers(std::shared_ptr<const cuda::Calls> calls) : calls_(std::move(calls)) {}
+  using VendorPointers::VendorPointers;
   // Once, before anything else.
   Status ReadDevices();
 
-  const std::vector<DeviceInfo>& devices() const override { return devices_; }
   Result<PointerInfo> Resolve(uint64_t address) const override;
   Result<uint64_t> BufferIdOf(DeviceAddress address) const override;
   Result<IpcHandle> ExportIpc(DeviceAddress address) const override;
   Result<UniqueFd> ExportPiece(DeviceAddress address) const override;
   Result<DmaBufExport> ExportDmaBuf(const AddressRange& range) const override;
-  Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const override;
-  Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) const override;
-  // An error when this process does not see it.
-  Result<DeviceInfo> DeviceAt(int ordinal) const;
 
  private:
   Result<DeviceInfo> ReadDevice(int ordinal) const;
   // Nothing when the memory around it is not virtual.
   Result<std::optional<cuda::MemHandle>> RetainPiece(DeviceAddress address) const;
-
-  const std::shared_ptr<const cuda::Calls> calls_;
-  std::vector<DeviceInfo> devices_;
 };
 
 }  // namespace gantry::gpu

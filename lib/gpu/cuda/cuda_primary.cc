@@ -1,73 +1,54 @@
 #include "lib/gpu/cuda/cuda_primary.h"
 
-#include <utility>
-
-#include "lib/gpu/shared/copy_kernel_source.h"
-
 namespace gantry::gpu {
 
-Result<std::shared_ptr<const CudaPrimary>> CudaPrimary::Retain(
+Result<std::shared_ptr<const CudaPrimary>> CudaPrimary::Open(
     std::shared_ptr<const cuda::Calls> calls, const DeviceInfo& device) {
-  std::shared_ptr<CudaPrimary> made(new CudaPrimary(std::move(calls), device));
-  const cuda::Calls& use = *made->calls_;
-  RETURN_IF_ERROR(use.Check(use->device_get(&made->device_, device.ordinal), "cuDeviceGet"));
-  auto retained = use.Check(use->primary_ctx_retain(&made->context_, made->device_),
-                            "using GPU " + device.uuid);
+  const cuda::Calls& use = *calls;
+  cuda::Device number = 0;
+  RETURN_IF_ERROR(use.Check(use->device_get(&number, device.ordinal), "cuDeviceGet"));
+  cuda::Context context = nullptr;
+  auto retained = use.Check(use->primary_ctx_retain(&context, number), "using GPU " + device.uuid);
   if (!retained && retained.error().code == ErrorCode::kResourceExhausted) {
-    retained.error().hint =
-        "a process that uses a GPU takes some hundred MiB of its memory: leave them free, e.g. by "
-        "a lower "
-        "gpu_memory_utilization of the engine";
+    retained.error().hint = kLeaveMemoryFree;
   }
   RETURN_IF_ERROR(std::move(retained));
-  if (use->ctx_get_id != nullptr && use->ctx_get_id(made->context_, &made->id_) != cuda::kSuccess) {
-    made->id_ = 0;
-  }
-  return made;
+  unsigned long long id = 0;
+  if (use->ctx_get_id != nullptr && use->ctx_get_id(context, &id) != cuda::kSuccess) id = 0;
+  return std::shared_ptr<const CudaPrimary>(
+      new CudaPrimary(std::move(calls), device, number, context, id));
 }
 
 bool CudaPrimary::WasReset() const {
   if (id_ == 0) return false;
   unsigned long long now = 0;
-  const cuda::Result result = (*calls_)->ctx_get_id(context_, &now);
+  const cuda::Result result = calls()->ctx_get_id(context(), &now);
   return (result == cuda::kSuccess && now != id_) || result == cuda::kContextIsDestroyed ||
          result == cuda::kInvalidContext || result == cuda::kDeinitialized;
 }
 
+Status CudaPrimary::CheckNotReset() const {
+  if (!WasReset()) return {};
+  return Fail(ErrorCode::kDeviceError,
+              "the context of GPU " + info().uuid +
+                  " was reset (cudaDeviceReset), and with it all that was pinned there",
+              "make a new timeline, and pin arenas anew");
+}
+
 CudaPrimary::~CudaPrimary() {
-  if (context_ == nullptr) return;
-  const MutexLock lock(kernels_mutex_);
-  if (kernels_ != nullptr) {
-    const CudaCurrent current(*calls_, context_);
-    if (current.status()) (*calls_)->module_unload(kernels_);
-  }
-  (*calls_)->primary_ctx_release(device_);
+  UnloadKernels();
+  calls()->primary_ctx_release(device_);
 }
 
-Status CudaPrimary::LoadKernels() const {
-  const cuda::Calls& calls = *calls_;
-  RETURN_IF_ERROR(calls.Require(cuda::Feature::kKernels));
-  const MutexLock lock(kernels_mutex_);
-  if (copy_kernel_ != nullptr) return {};
-  const CudaCurrent current(calls, context_);
-  RETURN_IF_ERROR(current.status());
-  if (kernels_ == nullptr) {
-    auto loaded = calls.Check(calls->module_load_data(&kernels_, CopyKernelPtx().data()),
-                              "cuModuleLoadData on GPU " + info_.uuid);
-    if (!loaded) {
-      loaded.error().hint =
-          "the driver compiles kernels with libnvidia-ptxjitcompiler.so.1, which belongs beside "
-          "libcuda.so.1; in a container, ask for the driver's compute libraries";
-    }
-    RETURN_IF_ERROR(std::move(loaded));
+Status CudaApi::LoadCopyKernel(const CudaPrimary& primary, cuda::Module* kernels) {
+  auto loaded = primary.Check(&cuda::Functions::module_load_data,
+                              primary.calls()->module_load_data(kernels, CopyKernelPtx().data()));
+  if (!loaded) {
+    loaded.error().hint =
+        "the driver compiles kernels with libnvidia-ptxjitcompiler.so.1, which belongs beside "
+        "libcuda.so.1; in a container, ask for the driver's compute libraries";
   }
-  return calls.Check(calls->module_get_function(&copy_kernel_, kernels_, kCopyKernelName),
-                     "cuModuleGetFunction on GPU " + info_.uuid);
-}
-
-cuda::Function CudaPrimary::copy_kernel() const {
-  const MutexLock lock(kernels_mutex_);
-  return copy_kernel_;
+  return loaded;
 }
 
 }  // namespace gantry::gpu

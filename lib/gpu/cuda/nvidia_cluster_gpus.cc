@@ -92,6 +92,11 @@ NodeGpu ReadInformation(const fs::path& file) {
   return gpu;
 }
 
+// "/dev/nvidia0", but not "/dev/nvidiactl" or "/dev/nvidia-uvm".
+bool IsFileOfGpu(std::string_view path) {
+  return path.starts_with(kGpuFiles) && IsOf(path.substr(kGpuFiles.size()), kDigits);
+}
+
 class Nvidia final : public ClusterGpus {
  public:
   bool OwnsResource(std::string_view resource) const override {
@@ -115,9 +120,7 @@ class Nvidia final : public ClusterGpus {
   bool NamesGpu(std::string_view id) const override {
     return IsUuid(id) || IsGpuFile(kDevFolder + std::string(id));
   }
-  bool IsGpuFile(std::string_view path) const override {
-    return path.starts_with(kGpuFiles) && IsOf(path.substr(kGpuFiles.size()), kDigits);
-  }
+  bool IsGpuFile(std::string_view path) const override { return IsFileOfGpu(path); }
   std::string_view FilesOfParts() const override { return kMigFiles; }
 
   std::vector<NodeGpu> List(const std::string& root) const override {
@@ -145,5 +148,16 @@ class Nvidia final : public ClusterGpus {
 }  // namespace
 
 std::unique_ptr<const ClusterGpus> NvidiaClusterGpus() { return std::make_unique<Nvidia>(); }
+
+std::vector<std::string> NvidiaDeviceFiles(const std::string& root) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(root + kDevFolder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string path = kDevFolder + entry->path().filename().string();
+    if (IsFileOfGpu(path)) files.push_back(std::move(path));
+  }
+  return files;
+}
 
 }  // namespace gantry::gpu

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lib/gpu/shared/cluster_gpus.h"
 
 namespace gantry::gpu {
 
 std::unique_ptr<const ClusterGpus> NvidiaClusterGpus();
+// The device files of GPUs that are there: "/dev/...". `root` is "/" or a test's folder.
+std::vector<std::string> NvidiaDeviceFiles(const std::string& root);
 
 }  // namespace gantry::gpu

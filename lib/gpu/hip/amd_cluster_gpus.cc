@@ -107,4 +107,14 @@ class Amd final : public ClusterGpus {
 
 std::unique_ptr<const ClusterGpus> AmdClusterGpus() { return std::make_unique<Amd>(); }
 
+// Render nodes are of any vendor's: the PCI bus says whose they are.
+std::vector<std::string> AmdDeviceFiles(const std::string& root) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const NodeGpu& gpu : AmdClusterGpus()->List(root)) {
+    if (fs::exists(root + gpu.device_file, error)) files.push_back(gpu.device_file);
+  }
+  return files;
+}
+
 }  // namespace gantry::gpu

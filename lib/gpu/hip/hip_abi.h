@@ -7,14 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lib/gpu/shared/vendor_abi.h"
+
 namespace gantry::gpu::hip {
+
+using namespace abi;
 
 using Result = int;  // an enumeration in C: an int to callers
 using Device = int;
-using Stream = struct StreamTag*;
-using Event = struct EventTag*;
-using Module = struct ModuleTag*;
-using Function = struct FunctionTag*;
 using MemHandle = struct MemHandleTag*;
 using ExternalMemory = struct ExternalMemoryTag*;
 
@@ -24,25 +24,8 @@ inline constexpr int kVersion6 = VersionOf(6, 0);
 // From this one on an imported descriptor is given by value.
 inline constexpr int kVersionImportByValue = VersionOf(7, 1);
 
-inline constexpr Result kSuccess = 0;
-inline constexpr Result kInvalidValue = 1;
-inline constexpr Result kOutOfMemory = 2;
-inline constexpr Result kNotInitialized = 3;
-inline constexpr Result kDeinitialized = 4;
 inline constexpr Result kInvalidDevicePointer = 17;
-inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
-inline constexpr Result kInvalidContext = 201;
-inline constexpr Result kInvalidHandle = 400;
-inline constexpr Result kNotReady = 600;
-inline constexpr Result kPeerAccessAlreadyEnabled = 704;
-inline constexpr Result kContextIsDestroyed = 709;
-inline constexpr Result kHostMemoryAlreadyRegistered = 712;
-inline constexpr Result kHostMemoryNotRegistered = 713;
-inline constexpr Result kNotSupported = 801;
-inline constexpr Result kStreamCaptureUnsupported = 900;
-inline constexpr Result kStreamCaptureInvalidated = 901;
-inline constexpr Result kStreamCaptureImplicit = 906;
 
 // hipDeviceGetAttribute
 inline constexpr int kComputeMajor = 23;
@@ -73,30 +56,11 @@ constexpr MemoryTypes MemoryTypesOf(int version) {
 // hipIpcMemLazyEnablePeerAccess, without which no handle is opened.
 constexpr unsigned LazyEnablePeerAccessOf(int version) { return version < kVersion6 ? 0 : 1; }
 
-inline constexpr int kHandleTypePosixFd = 1;
-inline constexpr int kAllocationTypePinned = 1;
-inline constexpr int kLocationTypeDevice = 1;
-inline constexpr int kAccessReadWrite = 3;
 inline constexpr int kExternalMemoryOpaqueFd = 1;
 inline constexpr int kMemcpyDefault = 4;
-inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr unsigned kHostRegisterPortable = 1;
-inline constexpr unsigned kHostRegisterMapped = 2;
-inline constexpr int kCaptureModeRelaxed = 2;
-inline constexpr int kNotCaptured = 0;
-inline constexpr int kCaptured = 1;
-inline constexpr int kCaptureSpoilt = 2;
 
 struct Uuid {
   char bytes[16];  // the 16 hexadecimal digits of what rocminfo prints behind "GPU-", as text
-};
-struct IpcMemHandle {
-  char reserved[64];
-};
-struct MemLocation {
-  int type;
-  int id;
 };
 // From ROCm 6 on.
 struct MemAllocationProp6 {
@@ -119,10 +83,6 @@ struct MemAllocationProp5 {
   unsigned short usage;
   void* win32_metadata;
 };
-struct MemAccessDesc {
-  MemLocation location;
-  int flags;
-};
 // The last member came with ROCm 6: earlier versions read what is before it.
 struct ExternalMemoryHandleDesc {
   int type;
@@ -144,7 +104,8 @@ struct ExternalMemoryBufferDesc {
   unsigned reserved[16];  // likewise
 };
 
-// The functions, by name without "hip", in the groups of hip::Feature. Null when missing.
+// The functions, in the groups of hip::Feature, by name without "hip"; where every vendor has one,
+// by the name that lib/gpu/shared calls it by. Null when missing.
 struct Functions {
   // kCore
   Result (*runtime_get_version)(int* version);
@@ -153,7 +114,7 @@ struct Functions {
   // Every call that fails leaves its error for the thread's next hipGetLastError, which takes it.
   Result (*get_last_error)();
   Result (*peek_at_last_error)();
-  Result (*get_device_count)(int* count);
+  Result (*device_get_count)(int* count);
   Result (*get_device)(int* ordinal);
   Result (*set_device)(int ordinal);
   Result (*device_get_name)(char* name, int length, Device device);
@@ -161,17 +122,17 @@ struct Functions {
   Result (*device_total_mem)(size_t* bytes, Device device);
   Result (*device_get_attribute)(int* value, int attribute, int ordinal);
   Result (*mem_get_info)(size_t* free, size_t* total);
-  Result (*malloc)(void** address, size_t bytes);
-  Result (*free)(void* address);
+  Result (*mem_alloc)(void** address, size_t bytes);
+  Result (*mem_free)(void* address);
   Result (*pointer_get_attribute)(void* value, int attribute, void* address);
   Result (*mem_get_address_range)(void** base, size_t* size, void* address);
   Result (*memcpy_async)(void* to, const void* from, size_t bytes, int kind, Stream stream);
   Result (*memset_async)(void* to, int value, size_t bytes, Stream stream);
   Result (*thread_exchange_stream_capture_mode)(int* mode);
-  Result (*stream_create_with_flags)(Stream* stream, unsigned flags);
+  Result (*stream_create)(Stream* stream, unsigned flags);
   Result (*stream_destroy)(Stream stream);
   Result (*stream_synchronize)(Stream stream);
-  Result (*event_create_with_flags)(Event* event, unsigned flags);
+  Result (*event_create)(Event* event, unsigned flags);
   Result (*event_destroy)(Event event);
   Result (*event_record)(Event event, Stream stream);
   Result (*event_query)(Event event);
@@ -213,20 +174,19 @@ struct Functions {
   Result (*memcpy_2d_async)(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                             size_t width_bytes, size_t height, int kind, Stream stream);
   // kHostRegister
-  Result (*host_register)(void* address, size_t bytes, unsigned flags);
-  Result (*host_unregister)(void* address);
-  Result (*host_get_device_pointer)(void** address, void* host, unsigned flags);
+  Result (*mem_host_register)(void* address, size_t bytes, unsigned flags);
+  Result (*mem_host_unregister)(void* address);
+  Result (*mem_host_get_device_pointer)(void** address, void* host, unsigned flags);
   // kPeerAccess
   Result (*device_can_access_peer)(int* can, int ordinal, int peer);
-  Result (*device_enable_peer_access)(int peer, unsigned flags);
+  Result (*enable_peer_access)(int peer, unsigned flags);
   // kKernels
   Result (*module_load_data)(Module* module, const void* image);
   Result (*module_unload)(Module module);
   Result (*module_get_function)(Function* function, Module module, const char* name);
-  Result (*module_launch_kernel)(Function function, unsigned grid_x, unsigned grid_y,
-                                 unsigned grid_z, unsigned block_x, unsigned block_y,
-                                 unsigned block_z, unsigned shared_bytes, Stream stream,
-                                 void** arguments, void** extra);
+  Result (*launch_kernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                          unsigned block_x, unsigned block_y, unsigned block_z,
+                          unsigned shared_bytes, Stream stream, void** arguments, void** extra);
   // kStreamWrites
   Result (*stream_write_value_64)(Stream stream, void* address, uint64_t value, unsigned flags);
   Result (*stream_is_capturing)(Stream stream, int* status);

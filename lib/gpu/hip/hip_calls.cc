@@ -1,91 +1,93 @@
 #include "lib/gpu/hip/hip_calls.h"
 
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
 namespace gantry::gpu::hip {
 namespace {
 
-constexpr std::array<const char*, kFeatureCount> kFeatureNames = {
-    "core",           "device identity", "ipc",
-    "virtual memory", "dma-buf",         "import of dma-bufs",
-    "batch copy",     "row copy",        "host registration",
-    "peer access",    "kernels",         "stream writes"};
+constexpr const char* kFeatureNames[] = {"core",           "device identity", "ipc",
+                                         "virtual memory", "dma-buf",         "import of dma-bufs",
+                                         "batch copy",     "row copy",        "host registration",
+                                         "peer access",    "kernels",         "stream writes"};
 
-struct Symbol {
-  const char* name;
-  Feature feature;
-  void** function;
+constexpr Symbol SymbolOf(const char* name, Feature feature, size_t offset) {
+  return {name, static_cast<size_t>(feature), offset};
+}
+using enum Feature;
+static_assert(std::size(kFeatureNames) == static_cast<size_t>(kStreamWrites) + 1);
+constexpr Symbol kSymbols[] = {
+    SymbolOf("hipRuntimeGetVersion", kCore, offsetof(Functions, runtime_get_version)),
+    SymbolOf("hipGetErrorName", kCore, offsetof(Functions, get_error_name)),
+    SymbolOf("hipGetErrorString", kCore, offsetof(Functions, get_error_string)),
+    SymbolOf("hipGetLastError", kCore, offsetof(Functions, get_last_error)),
+    SymbolOf("hipPeekAtLastError", kCore, offsetof(Functions, peek_at_last_error)),
+    SymbolOf("hipGetDeviceCount", kCore, offsetof(Functions, device_get_count)),
+    SymbolOf("hipGetDevice", kCore, offsetof(Functions, get_device)),
+    SymbolOf("hipSetDevice", kCore, offsetof(Functions, set_device)),
+    SymbolOf("hipDeviceGetName", kCore, offsetof(Functions, device_get_name)),
+    SymbolOf("hipDeviceGetPCIBusId", kCore, offsetof(Functions, device_get_pci_bus_id)),
+    SymbolOf("hipDeviceTotalMem", kCore, offsetof(Functions, device_total_mem)),
+    SymbolOf("hipDeviceGetAttribute", kCore, offsetof(Functions, device_get_attribute)),
+    SymbolOf("hipMemGetInfo", kCore, offsetof(Functions, mem_get_info)),
+    SymbolOf("hipMalloc", kCore, offsetof(Functions, mem_alloc)),
+    SymbolOf("hipFree", kCore, offsetof(Functions, mem_free)),
+    SymbolOf("hipPointerGetAttribute", kCore, offsetof(Functions, pointer_get_attribute)),
+    SymbolOf("hipMemGetAddressRange", kCore, offsetof(Functions, mem_get_address_range)),
+    SymbolOf("hipMemcpyAsync", kCore, offsetof(Functions, memcpy_async)),
+    SymbolOf("hipMemsetAsync", kCore, offsetof(Functions, memset_async)),
+    SymbolOf("hipThreadExchangeStreamCaptureMode", kCore,
+             offsetof(Functions, thread_exchange_stream_capture_mode)),
+    SymbolOf("hipStreamCreateWithFlags", kCore, offsetof(Functions, stream_create)),
+    SymbolOf("hipStreamDestroy", kCore, offsetof(Functions, stream_destroy)),
+    SymbolOf("hipStreamSynchronize", kCore, offsetof(Functions, stream_synchronize)),
+    SymbolOf("hipEventCreateWithFlags", kCore, offsetof(Functions, event_create)),
+    SymbolOf("hipEventDestroy", kCore, offsetof(Functions, event_destroy)),
+    SymbolOf("hipEventRecord", kCore, offsetof(Functions, event_record)),
+    SymbolOf("hipEventQuery", kCore, offsetof(Functions, event_query)),
+    SymbolOf("hipEventSynchronize", kCore, offsetof(Functions, event_synchronize)),
+    SymbolOf("hipDeviceGetUuid", kUuid, offsetof(Functions, device_get_uuid)),
+    SymbolOf("hipIpcGetMemHandle", kIpc, offsetof(Functions, ipc_get_mem_handle)),
+    SymbolOf("hipIpcOpenMemHandle", kIpc, offsetof(Functions, ipc_open_mem_handle)),
+    SymbolOf("hipIpcCloseMemHandle", kIpc, offsetof(Functions, ipc_close_mem_handle)),
+    SymbolOf("hipMemAddressReserve", kVirtualMemory, offsetof(Functions, mem_address_reserve)),
+    SymbolOf("hipMemAddressFree", kVirtualMemory, offsetof(Functions, mem_address_free)),
+    SymbolOf("hipMemCreate", kVirtualMemory, offsetof(Functions, mem_create)),
+    SymbolOf("hipMemMap", kVirtualMemory, offsetof(Functions, mem_map)),
+    SymbolOf("hipMemUnmap", kVirtualMemory, offsetof(Functions, mem_unmap)),
+    SymbolOf("hipMemRelease", kVirtualMemory, offsetof(Functions, mem_release)),
+    SymbolOf("hipMemSetAccess", kVirtualMemory, offsetof(Functions, mem_set_access)),
+    SymbolOf("hipMemRetainAllocationHandle", kVirtualMemory,
+             offsetof(Functions, mem_retain_allocation_handle)),
+    SymbolOf("hipMemExportToShareableHandle", kVirtualMemory,
+             offsetof(Functions, mem_export_to_shareable_handle)),
+    SymbolOf("hipMemImportFromShareableHandle", kVirtualMemory,
+             offsetof(Functions, mem_import_from_shareable_handle)),
+    SymbolOf("hipImportExternalMemory", kExternalMemory,
+             offsetof(Functions, import_external_memory)),
+    SymbolOf("hipExternalMemoryGetMappedBuffer", kExternalMemory,
+             offsetof(Functions, external_memory_get_mapped_buffer)),
+    SymbolOf("hipDestroyExternalMemory", kExternalMemory,
+             offsetof(Functions, destroy_external_memory)),
+    SymbolOf("hipMemcpyBatchAsync", kBatchCopy, offsetof(Functions, memcpy_batch_async)),
+    SymbolOf("hipMemcpy2DAsync", kRowCopy, offsetof(Functions, memcpy_2d_async)),
+    SymbolOf("hipHostRegister", kHostRegister, offsetof(Functions, mem_host_register)),
+    SymbolOf("hipHostUnregister", kHostRegister, offsetof(Functions, mem_host_unregister)),
+    SymbolOf("hipHostGetDevicePointer", kHostRegister,
+             offsetof(Functions, mem_host_get_device_pointer)),
+    SymbolOf("hipDeviceCanAccessPeer", kPeerAccess, offsetof(Functions, device_can_access_peer)),
+    SymbolOf("hipDeviceEnablePeerAccess", kPeerAccess, offsetof(Functions, enable_peer_access)),
+    SymbolOf("hipModuleLoadData", kKernels, offsetof(Functions, module_load_data)),
+    SymbolOf("hipModuleUnload", kKernels, offsetof(Functions, module_unload)),
+    SymbolOf("hipModuleGetFunction", kKernels, offsetof(Functions, module_get_function)),
+    SymbolOf("hipModuleLaunchKernel", kKernels, offsetof(Functions, launch_kernel)),
+    SymbolOf("hipStreamWriteValue64", kStreamWrites, offsetof(Functions, stream_write_value_64)),
+    SymbolOf("hipStreamIsCapturing", kStreamWrites, offsetof(Functions, stream_is_capturing)),
+    SymbolOf("hipStreamGetDevice", kStreamWrites, offsetof(Functions, stream_get_device)),
+    SymbolOf("hipStreamGetId", kStreamWrites, offsetof(Functions, stream_get_id)),
 };
-
-template <typename Function>
-void** Slot(Function*& function) {
-  return reinterpret_cast<void**>(&function);
-}
-
-std::vector<Symbol> SymbolsOf(Functions& f) {
-  using enum Feature;
-  return {
-      {"hipRuntimeGetVersion", kCore, Slot(f.runtime_get_version)},
-      {"hipGetErrorName", kCore, Slot(f.get_error_name)},
-      {"hipGetErrorString", kCore, Slot(f.get_error_string)},
-      {"hipGetLastError", kCore, Slot(f.get_last_error)},
-      {"hipPeekAtLastError", kCore, Slot(f.peek_at_last_error)},
-      {"hipGetDeviceCount", kCore, Slot(f.get_device_count)},
-      {"hipGetDevice", kCore, Slot(f.get_device)},
-      {"hipSetDevice", kCore, Slot(f.set_device)},
-      {"hipDeviceGetName", kCore, Slot(f.device_get_name)},
-      {"hipDeviceGetPCIBusId", kCore, Slot(f.device_get_pci_bus_id)},
-      {"hipDeviceTotalMem", kCore, Slot(f.device_total_mem)},
-      {"hipDeviceGetAttribute", kCore, Slot(f.device_get_attribute)},
-      {"hipMemGetInfo", kCore, Slot(f.mem_get_info)},
-      {"hipMalloc", kCore, Slot(f.malloc)},
-      {"hipFree", kCore, Slot(f.free)},
-      {"hipPointerGetAttribute", kCore, Slot(f.pointer_get_attribute)},
-      {"hipMemGetAddressRange", kCore, Slot(f.mem_get_address_range)},
-      {"hipMemcpyAsync", kCore, Slot(f.memcpy_async)},
-      {"hipMemsetAsync", kCore, Slot(f.memset_async)},
-      {"hipThreadExchangeStreamCaptureMode", kCore, Slot(f.thread_exchange_stream_capture_mode)},
-      {"hipStreamCreateWithFlags", kCore, Slot(f.stream_create_with_flags)},
-      {"hipStreamDestroy", kCore, Slot(f.stream_destroy)},
-      {"hipStreamSynchronize", kCore, Slot(f.stream_synchronize)},
-      {"hipEventCreateWithFlags", kCore, Slot(f.event_create_with_flags)},
-      {"hipEventDestroy", kCore, Slot(f.event_destroy)},
-      {"hipEventRecord", kCore, Slot(f.event_record)},
-      {"hipEventQuery", kCore, Slot(f.event_query)},
-      {"hipEventSynchronize", kCore, Slot(f.event_synchronize)},
-      {"hipDeviceGetUuid", kUuid, Slot(f.device_get_uuid)},
-      {"hipIpcGetMemHandle", kIpc, Slot(f.ipc_get_mem_handle)},
-      {"hipIpcOpenMemHandle", kIpc, Slot(f.ipc_open_mem_handle)},
-      {"hipIpcCloseMemHandle", kIpc, Slot(f.ipc_close_mem_handle)},
-      {"hipMemAddressReserve", kVirtualMemory, Slot(f.mem_address_reserve)},
-      {"hipMemAddressFree", kVirtualMemory, Slot(f.mem_address_free)},
-      {"hipMemCreate", kVirtualMemory, Slot(f.mem_create)},
-      {"hipMemMap", kVirtualMemory, Slot(f.mem_map)},
-      {"hipMemUnmap", kVirtualMemory, Slot(f.mem_unmap)},
-      {"hipMemRelease", kVirtualMemory, Slot(f.mem_release)},
-      {"hipMemSetAccess", kVirtualMemory, Slot(f.mem_set_access)},
-      {"hipMemRetainAllocationHandle", kVirtualMemory, Slot(f.mem_retain_allocation_handle)},
-      {"hipMemExportToShareableHandle", kVirtualMemory, Slot(f.mem_export_to_shareable_handle)},
-      {"hipMemImportFromShareableHandle", kVirtualMemory, Slot(f.mem_import_from_shareable_handle)},
-      {"hipImportExternalMemory", kExternalMemory, Slot(f.import_external_memory)},
-      {"hipExternalMemoryGetMappedBuffer", kExternalMemory,
-       Slot(f.external_memory_get_mapped_buffer)},
-      {"hipDestroyExternalMemory", kExternalMemory, Slot(f.destroy_external_memory)},
-      {"hipMemcpyBatchAsync", kBatchCopy, Slot(f.memcpy_batch_async)},
-      {"hipMemcpy2DAsync", kRowCopy, Slot(f.memcpy_2d_async)},
-      {"hipHostRegister", kHostRegister, Slot(f.host_register)},
-      {"hipHostUnregister", kHostRegister, Slot(f.host_unregister)},
-      {"hipHostGetDevicePointer", kHostRegister, Slot(f.host_get_device_pointer)},
-      {"hipDeviceCanAccessPeer", kPeerAccess, Slot(f.device_can_access_peer)},
-      {"hipDeviceEnablePeerAccess", kPeerAccess, Slot(f.device_enable_peer_access)},
-      {"hipModuleLoadData", kKernels, Slot(f.module_load_data)},
-      {"hipModuleUnload", kKernels, Slot(f.module_unload)},
-      {"hipModuleGetFunction", kKernels, Slot(f.module_get_function)},
-      {"hipModuleLaunchKernel", kKernels, Slot(f.module_launch_kernel)},
-      {"hipStreamWriteValue64", kStreamWrites, Slot(f.stream_write_value_64)},
-      {"hipStreamIsCapturing", kStreamWrites, Slot(f.stream_is_capturing)},
-      {"hipStreamGetDevice", kStreamWrites, Slot(f.stream_get_device)},
-      {"hipStreamGetId", kStreamWrites, Slot(f.stream_get_id)},
-  };
-}
+static_assert(std::size(kSymbols) == sizeof(Functions) / sizeof(void*));
 
 // "libhiprtc.so.7" stands beside "libamdhip64.so.7"; the one without a version beside the like.
 std::string CompilerBeside(const std::string& library) {
@@ -115,24 +117,17 @@ bool Calls::IsInUse() {
   return get_info(hsa::kSystemInfoVersionMajor, &version) != hsa::kErrorNotInitialized;
 }
 
-void Calls::Miss(Feature feature, const std::string& what) {
-  std::string& missing = missing_[static_cast<size_t>(feature)];
-  if (missing.empty()) missing = what;
+Calls::Calls(DynamicLibrary library)
+    : BoundCalls(std::move(library), kSymbols,
+                 {"the HIP runtime", "update ROCm where this process has it from", kFeatureNames}) {
 }
 
 Status Calls::Bind() {
-  for (const Symbol& symbol : SymbolsOf(functions_)) {
+  BindAll([&](const Symbol& symbol) {
     void (*found)() = nullptr;
-    if (library_.Bind(symbol.name, &found)) {
-      *symbol.function = reinterpret_cast<void*>(found);
-    } else {
-      Miss(symbol.feature, symbol.name);
-    }
-  }
-  const std::string& lacks = missing_[static_cast<size_t>(Feature::kCore)];
-  if (lacks.empty()) return {};
-  return Fail(ErrorCode::kDeviceError, "the HIP runtime has no " + lacks,
-              "install ROCm 5.2 or later");
+    return library_.Bind(symbol.name, &found) ? reinterpret_cast<void*>(found) : nullptr;
+  });
+  return missing_.RequireAll(static_cast<size_t>(Feature::kCore), "install ROCm 5.2 or later");
 }
 
 Status Calls::Start() {
@@ -165,7 +160,7 @@ void Calls::BindHsa() {
   bind("hsa_amd_pointer_info", &hsa_.amd_pointer_info);
   bind("hsa_amd_portable_export_dmabuf", &hsa_.amd_portable_export_dmabuf);
   bool supported = false;
-  if (missing_[static_cast<size_t>(Feature::kDmaBuf)].empty() &&
+  if (Require(Feature::kDmaBuf) &&
       (hsa_.system_get_info(hsa::kSystemInfoDmaBufSupported, &supported) != hsa::kSuccess ||
        !supported)) {
     Miss(Feature::kDmaBuf, "support of dma-bufs in the kernel's amdgpu module");
@@ -190,32 +185,10 @@ void Calls::BindCompiler(const std::string& library) {
   bind("hiprtcGetCode", &compiler_.get_code);
 }
 
-Status Calls::Require(Feature feature) const {
-  const auto index = static_cast<size_t>(feature);
-  if (missing_[index].empty()) return {};
-  return Fail(
-      ErrorCode::kPathUnavailable,
-      "the HIP runtime has no " + missing_[index] + ", which " + kFeatureNames[index] + " needs",
-      "update ROCm where this process has it from");
-}
-
-std::vector<std::string> Calls::missing() const {
-  std::vector<std::string> said;
-  for (size_t index = 0; index < missing_.size(); ++index) {
-    if (!missing_[index].empty())
-      said.push_back(std::string(kFeatureNames[index]) + ": " + missing_[index]);
-  }
-  return said;
-}
-
 Status Calls::Check(Result result, std::string_view what) const {
   if (result == kSuccess) return {};
-  const char* const name = functions_.get_error_name(result);
-  const char* const text = functions_.get_error_string(result);
-  return Fail(result == kOutOfMemory ? ErrorCode::kResourceExhausted : ErrorCode::kDeviceError,
-              std::string(what) + ": " +
-                  (name == nullptr ? "error " + std::to_string(result) : std::string(name)) +
-                  (text == nullptr ? "" : " (" + std::string(text) + ")"));
+  return Fail(ErrorOfResult(result, what, functions_.get_error_name(result),
+                            functions_.get_error_string(result)));
 }
 
 }  // namespace gantry::gpu::hip

@@ -2,14 +2,12 @@
 // function that is missing is null: its feature says so. Immutable after Load; thread-safe.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "lib/base/dynamic_library.h"
 #include "lib/gpu/hip/hip_abi.h"
+#include "lib/gpu/shared/vendor_calls.h"
 
 namespace gantry::gpu::hip {
 
@@ -34,41 +32,30 @@ enum class Feature {
   kKernels,
   kStreamWrites
 };
-inline constexpr int kFeatureCount = 12;
 
-class Calls {
+class Calls : public BoundCalls<Functions, Feature> {
  public:
   // Opens the library (as dlopen takes it) and initialises the runtime.
   static gantry::Result<Calls> Load(const std::string& library);
   // Whether this process has used HIP, which then has initialised the library below it.
   static bool IsInUse();
 
-  const Functions* operator->() const { return &functions_; }
   const hsa::Functions& hsa() const { return hsa_; }
   const hiprtc::Functions& compiler() const { return compiler_; }
-  int version() const { return version_; }  // as hipRuntimeGetVersion answers
-  // An error that names the missing symbol when the feature cannot be used.
-  Status Require(Feature feature) const;
-  std::vector<std::string> missing() const;
   // Nothing, or what the runtime's `result` says about `what`.
   Status Check(Result result, std::string_view what) const;
 
  private:
-  explicit Calls(DynamicLibrary library) : library_(std::move(library)) {}
+  explicit Calls(DynamicLibrary library);
   Status Bind();
   void BindHsa();
   void BindCompiler(const std::string& library);
-  void Miss(Feature feature, const std::string& what);
   Status Start();
 
-  DynamicLibrary library_;
   std::optional<DynamicLibrary> hsa_library_;
   std::optional<DynamicLibrary> compiler_library_;
-  Functions functions_ = {};
   hsa::Functions hsa_ = {};
   hiprtc::Functions compiler_ = {};
-  int version_ = 0;
-  std::array<std::string, kFeatureCount> missing_;  // the first missing symbol of each
 };
 
 // For a scope within a workload's thread: an error of a call in it is none of the workload's, which

@@ -1,13 +1,12 @@
-// One AMD GPU as this process uses it, in the context that the workload's runtime has, too. Logs
-// nothing, so that it can be used inside of a workload. Thread-safe.
+// One AMD GPU as this process uses it. Thread-safe.
 #pragma once
 
 #include <memory>
-#include <string>
+#include <utility>
 
-#include "lib/base/mutex.h"
 #include "lib/gpu/hip/hip_calls.h"
-#include "lib/gpu/shared/gpu_types.h"
+#include "lib/gpu/shared/gpu_driver.h"
+#include "lib/gpu/shared/vendor_device.h"
 
 namespace gantry::gpu {
 
@@ -31,49 +30,80 @@ class HipCurrent {
   int capture_mode_ = hip::kCaptureModeRelaxed;  // then the thread's own
 };
 
-class HipDevice {
+// An address as HIP takes it.
+inline void* PointerOf(DeviceAddress address) { return NativeOf<void*>(address); }
+
+class HipDevice;
+
+// The parameter of the templates in lib/gpu/shared: what differs from other vendors.
+struct HipApi {
+  using Calls = hip::Calls;
+  using Functions = hip::Functions;
+  using Feature = hip::Feature;
+  using Address = void*;
+  using MemHandle = hip::MemHandle;
+  using Place = int;  // an ordinal
+  using Current = HipCurrent;
+  using Device = HipDevice;
+
+  static int DeviceOf(const Calls& /*calls*/, int ordinal, int* device) {
+    *device = ordinal;
+    return abi::kSuccess;
+  }
+  static constexpr char kVendor[] = "amd";
+  static constexpr char kLibraryIs[] = "runtime";
+  static constexpr char kLink[] = "XGMI";
+  static constexpr SharingRules kSharing = {.one_attach_at_a_time = true,
+                                            .handles_stay_in_pod = true};
+  static unsigned IpcFlags(const Calls& calls) {
+    return hip::LazyEnablePeerAccessOf(calls.version());
+  }
+  static const char* WhyNotOpened(int result);  // a handle of another process
+
+  static Status LoadCopyKernel(const HipDevice& device, hip::Module* kernels);
+  static Status CreatePiece(const HipDevice& device, int owner, uint64_t bytes, MemHandle* piece);
+  static Status ImportPiece(const HipDevice& device, const PieceFd& piece, MemHandle* handle);
+
+  static Status Copy(const HipDevice& device, DeviceAddress to, DeviceAddress from, uint64_t bytes,
+                     hip::Stream stream);
+  static Status CopyBatch(const HipDevice& device, Address* to, Address* from, size_t* bytes,
+                          size_t count, hip::Stream stream);
+  static Status CopyRows(const HipDevice& device, const RowCopy& rows, hip::Stream stream);
+
+  static constexpr char kWritesNo[] =
+      "values in the order of its streams (hipDeviceAttributeCanUseStreamWaitValue is 0)";
+  static Status CanWriteInStreams(const HipDevice& device, int* can);
+
+  // The runtime sees by the addresses which side the host's memory is of.
+  static constexpr char kCopyFromHost[] = "hipMemcpyAsync";
+  static constexpr char kCopyToHost[] = "hipMemcpyAsync";
+  static int CopyFromHost(const Calls& calls, DeviceAddress to, const void* from, uint64_t bytes,
+                          hip::Stream stream) {
+    return calls->memcpy_async(PointerOf(to), from, bytes, hip::kMemcpyDefault, stream);
+  }
+  static int CopyToHost(const Calls& calls, void* to, DeviceAddress from, uint64_t bytes,
+                        hip::Stream stream) {
+    return calls->memcpy_async(to, PointerOf(from), bytes, hip::kMemcpyDefault, stream);
+  }
+};
+
+class HipDevice : public VendorDevice<HipApi> {
  public:
   static Result<std::shared_ptr<const HipDevice>> Open(std::shared_ptr<const hip::Calls> calls,
                                                        const DeviceInfo& info);
-  HipDevice(const HipDevice&) = delete;
-  HipDevice& operator=(const HipDevice&) = delete;
-  ~HipDevice();
+  ~HipDevice() { UnloadKernels(); }
 
-  const hip::Calls& calls() const { return *calls_; }
-  const DeviceInfo& info() const { return info_; }
-  int ordinal() const { return info_.ordinal; }
+  int device() const { return info().ordinal; }  // as HIP's functions take it
+  // HIP gives contexts no numbers: one that was reset looks like the one after it.
+  static bool WasReset() { return false; }
+  static Status CheckNotReset() { return {}; }
   unsigned warp_threads() const { return warp_threads_; }
-
-  Status LoadKernels() const EXCLUDES(kernels_mutex_);
-  // Null before LoadKernels.
-  hip::Function copy_kernel() const EXCLUDES(kernels_mutex_);
-
-  // Calls a function with the device current, and says what went wrong with `what`.
-  template <typename Call>
-  Status Run(const char* what, Call call) const {
-    const HipCurrent current(*calls_, info_.ordinal);
-    RETURN_IF_ERROR(current.status());
-    const hip::Result result = call();
-    return result == hip::kSuccess ? Status()
-                                   : calls_->Check(result, what + (" on GPU " + info_.uuid));
-  }
 
  private:
   HipDevice(std::shared_ptr<const hip::Calls> calls, const DeviceInfo& info)
-      : calls_(std::move(calls)), info_(info) {}
+      : VendorDevice(std::move(calls), info, info.ordinal) {}
 
-  const std::shared_ptr<const hip::Calls> calls_;
-  const DeviceInfo info_;
   unsigned warp_threads_ = 0;  // constant after Open
-  mutable Mutex kernels_mutex_;
-  mutable hip::Module kernels_ GUARDED_BY(kernels_mutex_) = nullptr;
-  mutable hip::Function copy_kernel_ GUARDED_BY(kernels_mutex_) = nullptr;
 };
-
-// Addresses of the device as HIP takes them.
-inline void* PointerOf(DeviceAddress address) { return reinterpret_cast<void*>(NumberOf(address)); }
-inline DeviceAddress AddressOf(const void* pointer) {
-  return DeviceAddress{reinterpret_cast<uint64_t>(pointer)};
-}
 
 }  // namespace gantry::gpu

@@ -8,30 +8,11 @@
 #include <type_traits>
 
 #include "lib/base/byte_range.h"
-#include "lib/gpu/hip/hip_device.h"
-#include "lib/gpu/hip/hip_host_copies.h"
-#include "lib/gpu/hip/hip_workload_device.h"
 
 namespace gantry::gpu {
 namespace {
 
 constexpr char kWholePages[] = "whole pages within one allocation of this process can be";
-
-std::string HexOf(uint64_t number) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  do {
-    text.insert(text.begin(), kDigits[number & 15]);
-    number >>= 4;
-  } while (number != 0);
-  return text;
-}
-
-std::string TextOf(DeviceAddress address) { return "0x" + HexOf(NumberOf(address)); }
-
-Error NotExportable(DeviceAddress address, const std::string& why, const std::string& hint) {
-  return Error(ErrorCode::kNotExportable, TextOf(address) + " " + why, hint);
-}
 
 // Memory of another process, which cannot be handed on.
 bool CameFromElsewhere(const hip::Calls& calls, uint64_t address) {
@@ -70,19 +51,11 @@ std::string IdentityOf(const Uuid& uuid, const std::string& pci_address) {
 
 }  // namespace hip
 
-Result<std::unique_ptr<GpuPointers>> HipPointers::Load(const std::string& library) {
-  ASSIGN_OR_RETURN(hip::Calls calls, hip::Calls::Load(library));
-  auto pointers =
-      std::make_unique<HipPointers>(std::make_shared<const hip::Calls>(std::move(calls)));
-  RETURN_IF_ERROR(pointers->ReadDevices());
-  return pointers;
-}
-
 Status HipPointers::ReadDevices() {
   const hip::Calls& calls = *calls_;
   const hip::LastErrorKept kept(calls);
   int count = 0;
-  const hip::Result counted = calls->get_device_count(&count);
+  const hip::Result counted = calls->device_get_count(&count);
   if (counted == hip::kNoDevice) return {};
   RETURN_IF_ERROR(calls.Check(counted, "hipGetDeviceCount"));
   for (int ordinal = 0; ordinal < count; ++ordinal) {
@@ -254,17 +227,7 @@ Result<UniqueFd> HipPointers::ExportPiece(DeviceAddress address) const {
                               "memory of hipMalloc is shared as a dma-buf, or by its handle"));
   }
   const MutexLock lock(export_mutex_);
-  int fd = -1;
-  const hip::Result result =
-      calls->mem_export_to_shareable_handle(&fd, *piece, hip::kHandleTypePosixFd, 0);
-  calls->mem_release(*piece);
-  if (result == hip::kInvalidValue || result == hip::kNotSupported) {
-    return Fail(NotExportable(
-        address, "is virtual memory that was made without descriptors for other processes",
-        "its maker must ask for handles of the type POSIX file descriptor"));
-  }
-  RETURN_IF_ERROR(calls.Check(result, "hipMemExportToShareableHandle of " + TextOf(address)));
-  return UniqueFd(fd);
+  return ExportRetained(address, *piece);
 }
 
 Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const {
@@ -316,27 +279,6 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
   }
   exported.size = static_cast<uint64_t>(size);
   return exported;
-}
-
-Result<DeviceInfo> HipPointers::DeviceAt(int ordinal) const {
-  if (ordinal >= 0 && static_cast<size_t>(ordinal) < devices_.size()) {
-    return devices_[static_cast<size_t>(ordinal)];
-  }
-  return Fail(ErrorCode::kInvalidArgument, "there is no GPU " + std::to_string(ordinal) +
-                                               " in this process, which sees " +
-                                               std::to_string(devices_.size()));
-}
-
-Result<std::unique_ptr<GpuHostCopies>> HipPointers::OpenHostCopies(int ordinal) const {
-  ASSIGN_OR_RETURN(const DeviceInfo info, DeviceAt(ordinal));
-  ASSIGN_OR_RETURN(auto device, HipDevice::Open(calls_, info));
-  return std::make_unique<HipHostCopies>(std::move(device));
-}
-
-Result<std::unique_ptr<GpuWorkloadDevice>> HipPointers::OpenWorkloadDevice(int ordinal) const {
-  ASSIGN_OR_RETURN(const DeviceInfo info, DeviceAt(ordinal));
-  ASSIGN_OR_RETURN(auto device, HipDevice::Open(calls_, info));
-  return std::make_unique<HipWorkloadDevice>(std::move(device));
 }
 
 }  // namespace gantry::gpu

@@ -2,15 +2,12 @@
 // after ReadDevices; thread-safe.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "lib/base/mutex.h"
-#include "lib/gpu/hip/hip_calls.h"
-#include "lib/gpu/shared/gpu_pointers.h"
+#include "lib/gpu/hip/hip_workload_device.h"
+#include "lib/gpu/shared/vendor_pointers.h"
 
 namespace gantry::gpu {
 namespace hip {
@@ -21,28 +18,21 @@ std::string IdentityOf(const Uuid& uuid, const std::string& pci_address);
 
 }  // namespace hip
 
-class HipPointers final : public GpuPointers {
+class HipPointers final : public VendorPointers<HipApi, HipWorkloadDevice> {
  public:
-  // `library` as dlopen takes it.
-  static Result<std::unique_ptr<GpuPointers>> Load(const std::string& library);
   // Whether this process has used HIP: not when its library has only been loaded.
   static bool IsInUse(const DynamicLibrary&) { return hip::Calls::IsInUse(); }
 
-  explicit HipPointers(std::shared_ptr<const hip::Calls> calls) : calls_(std::move(calls)) {}
+  using VendorPointers::VendorPointers;
   // Once, before anything else.
   Status ReadDevices();
 
-  const std::vector<DeviceInfo>& devices() const override { return devices_; }
   Result<PointerInfo> Resolve(uint64_t address) const override;
   Result<uint64_t> BufferIdOf(DeviceAddress address) const override;
   Result<IpcHandle> ExportIpc(DeviceAddress address) const override EXCLUDES(export_mutex_);
   Result<UniqueFd> ExportPiece(DeviceAddress address) const override EXCLUDES(export_mutex_);
   Result<DmaBufExport> ExportDmaBuf(const AddressRange& range) const override
       EXCLUDES(export_mutex_);
-  Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const override;
-  Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) const override;
-  // An error when this process does not see it.
-  Result<DeviceInfo> DeviceAt(int ordinal) const;
 
  private:
   Result<DeviceInfo> ReadDevice(int ordinal) const;
@@ -53,8 +43,6 @@ class HipPointers final : public GpuPointers {
   // Nothing when the memory around it is not virtual.
   Result<std::optional<hip::MemHandle>> RetainPiece(DeviceAddress address) const;
 
-  const std::shared_ptr<const hip::Calls> calls_;
-  std::vector<DeviceInfo> devices_;
   // Exports that ran beside each other and beside attaches were seen to hand out wrong memory
   // (ROCm/rocm-systems issue 11892).
   mutable Mutex export_mutex_;

@@ -20,8 +20,8 @@ struct NodeGpu {
   std::string device_file;  // "/dev/..."; its own, that no other GPU has
 };
 
-// What a vendor must provide. A new one is a class in a file of its own and a line in
-// AllClusterGpus.
+// A vendor must provide this. A new one is a class in a file of its own, which the vendor's row in
+// gpu_vendors.cc names.
 class ClusterGpus {
  public:
   virtual ~ClusterGpus() = default;

@@ -242,7 +242,7 @@ cuda::Result cuMemGetHandleForAddressRange(void* handle, cuda::DevicePtr address
 cuda::Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned flags) {
   FAKE_CALL_IN_CONTEXT(cuMemHostRegister);
   // Without these, memory has no address for devices, and is pinned for one context alone.
-  constexpr unsigned kNeeded = cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap;
+  constexpr unsigned kNeeded = cuda::kHostRegisterPortable | cuda::kHostRegisterMapped;
   if (flags != kNeeded) return cuda::kInvalidValue;
   return Memory().Register(host, bytes);
 }

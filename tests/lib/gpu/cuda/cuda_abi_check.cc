@@ -53,7 +53,7 @@ SAME_CALL(memcpy_async, cuMemcpyAsync);
 SAME_CALL(memcpy_htod_async, cuMemcpyHtoDAsync);
 SAME_CALL(memcpy_dtoh_async, cuMemcpyDtoHAsync);
 SAME_CALL(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode);
-SAME_CALL(memset_d8_async, cuMemsetD8Async);
+SAME_CALL(memset_async, cuMemsetD8Async);
 SAME_CALL(stream_create, cuStreamCreate);
 SAME_CALL(stream_destroy, cuStreamDestroy);
 SAME_CALL(stream_synchronize, cuStreamSynchronize);
@@ -80,7 +80,7 @@ SAME_CALL(mem_host_register, cuMemHostRegister);
 SAME_CALL(mem_host_unregister, cuMemHostUnregister);
 SAME_CALL(mem_host_get_device_pointer, cuMemHostGetDevicePointer);
 SAME_CALL(device_can_access_peer, cuDeviceCanAccessPeer);
-SAME_CALL(ctx_enable_peer_access, cuCtxEnablePeerAccess);
+SAME_CALL(enable_peer_access, cuCtxEnablePeerAccess);
 SAME_CALL(module_load_data, cuModuleLoadData);
 SAME_CALL(module_unload, cuModuleUnload);
 SAME_CALL(module_get_function, cuModuleGetFunction);
@@ -190,7 +190,7 @@ SAME_VALUE(kIpcLazyEnablePeerAccess, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 SAME_VALUE(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 SAME_VALUE(kEventDisableTiming, CU_EVENT_DISABLE_TIMING);
 SAME_VALUE(kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE);
-SAME_VALUE(kHostRegisterDeviceMap, CU_MEMHOSTREGISTER_DEVICEMAP);
+SAME_VALUE(kHostRegisterMapped, CU_MEMHOSTREGISTER_DEVICEMAP);
 SAME_VALUE(kCaptureModeRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
 
 }  // namespace
