@@ -142,9 +142,7 @@ Status Calls::Bind() {
     return function;
   };
   BindAll([&](const Symbol& symbol) { return look_up(symbol.name, symbol.version); });
-  const Result told = functions_.driver_get_version == nullptr
-                          ? kSuccess
-                          : functions_.driver_get_version(&version_);
+  if (functions_.driver_get_version != nullptr) functions_.driver_get_version(&version_);
   // Its signature changed: each version gets its own.
   const char* const batch = "cuMemcpyBatchAsync";
   const bool is_new = version_ >= 13000;
@@ -163,7 +161,7 @@ Status Calls::Bind() {
               "/dev/nvidia* of this container";
     return Fail(std::move(error));
   }
-  return Check(told, "cuDriverGetVersion");
+  return Check(functions_.driver_get_version(&version_), "cuDriverGetVersion");
 }
 
 Status Calls::Check(Result result, std::string_view what) const {

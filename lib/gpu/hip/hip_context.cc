@@ -97,7 +97,7 @@ Result<std::unique_ptr<GpuMemory>> HipContext::MapPieces(std::span<const PieceFd
   return VendorContext::MapPieces(pieces);
 }
 
-// It serves to keep the links between GPUs awake, which these were not seen to need.
+// Memory of another GPU keeps the links between GPUs awake; AMD's were not seen to need it.
 Result<std::unique_ptr<GpuMemory>> HipContext::AllocateOn(int /*ordinal*/, uint64_t /*bytes*/) {
   return Fail(ErrorCode::kPathUnavailable, "no memory of another AMD GPU is made from here");
 }

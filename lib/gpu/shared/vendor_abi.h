@@ -1,6 +1,6 @@
 // The numbers and structures that are the same in the ABI of every vendor: HIP took CUDA's over.
-// The check of each vendor's declarations (cuda_abi_check.cc, hip_abi_check.cc) holds for these,
-// too.
+// The check of each vendor's declarations (cuda_abi_check.cc, hip_abi_check.cc) holds for those
+// that have a name in its headers.
 #pragma once
 
 namespace gantry::gpu::abi {
@@ -41,7 +41,7 @@ inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr int kNotCaptured = 0;
 inline constexpr int kCaptured = 1;
 inline constexpr int kCaptureSpoilt = 2;
-inline constexpr unsigned kStreamWriteValueDefault = 0;
+inline constexpr unsigned kStreamWriteValueDefault = 0;  // HIP has no name for it
 
 struct IpcMemHandle {
   char reserved[64];

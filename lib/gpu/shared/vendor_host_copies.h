@@ -38,7 +38,8 @@ class VendorHostCopies final : public GpuHostCopies {
 
  private:
   // A stream of our own, so that they wait for nothing of the workload's and nothing of the
-  // workload's waits for them. Needs no memory of the host: bytes are restored without any, too.
+  // workload's waits for them. CUDA needs no memory of the host for it: bytes are
+  // restored without any, too.
   template <typename Copy>
   Status WithStream(const char* what, Copy copy) EXCLUDES(mutex_) {
     const auto& calls = device_->calls();

@@ -137,6 +137,7 @@ static_assert(kSourceAccessOrderStream == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
 #define SAME_VALUE(ours, theirs) \
   static_assert(static_cast<long long>(ours) == static_cast<long long>(theirs), #theirs)
 SAME_VALUE(kSuccess, CUDA_SUCCESS);
+SAME_VALUE(kNotInitialized, CUDA_ERROR_NOT_INITIALIZED);
 SAME_VALUE(kLimitStackSize, CU_LIMIT_STACK_SIZE);
 SAME_VALUE(kLimitPrintfFifoSize, CU_LIMIT_PRINTF_FIFO_SIZE);
 SAME_VALUE(kLimitMallocHeapSize, CU_LIMIT_MALLOC_HEAP_SIZE);
