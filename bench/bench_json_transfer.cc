@@ -1,7 +1,6 @@
 #include "bench/bench_json_transfer.h"
 
 #include <array>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -10,23 +9,6 @@
 
 namespace gantry::bench {
 namespace {
-
-constexpr size_t kDigitsMax = 21;  // of a number, and the comma
-
-// A tree of hundreds of thousands of numbers would take longer than the transfer.
-void AppendBlocks(std::string& body, const char* key, std::span<const uint64_t> blocks) {
-  body += std::string(",\"") + key + "\":[";
-  const size_t begin = body.size();
-  body.resize(begin + kDigitsMax * blocks.size() + 1);
-  char* at = body.data() + begin;
-  for (const uint64_t block : blocks) {
-    at = std::to_chars(at, body.data() + body.size(), block).ptr;
-    *at++ = ',';
-  }
-  if (!blocks.empty()) --at;  // the last comma
-  *at++ = ']';
-  body.resize(static_cast<size_t>(at - body.data()));
-}
 
 // Keeps the members that are wanted, of the answer itself and of its timings, and builds no tree:
 // to allocate one and to let go of it takes as long as to read the text.
@@ -111,23 +93,19 @@ class TransferReader : public nlohmann::json_sax<nlohmann::json> {
 
 std::string JsonTransferBody(const JsonTransfer& transfer, std::span<const uint64_t> local_blocks,
                              std::span<const uint64_t> remote_blocks) {
-  wire::BodyWriter rest(wire::BodyFormat::kJson);
-  rest.BeginObject();
-  rest.Field("workload", transfer.workload).Field("op", transfer.read ? "read" : "write");
-  rest.Field("executor", transfer.peer_executes ? "peer" : "self");
-  rest.Field("deadline_ms", transfer.deadline_ms);
+  wire::BodyWriter body(wire::BodyFormat::kJson);
+  body.BeginObject();
+  body.Field("workload", transfer.workload).Field("op", transfer.read ? "read" : "write");
+  body.Field("executor", transfer.peer_executes ? "peer" : "self");
+  body.Field("deadline_ms", transfer.deadline_ms);
   if (transfer.view.empty()) {
-    rest.Key("local").BeginList().Text(transfer.local).EndList();
-    rest.Key("remote").BeginList().Text(transfer.remote).EndList();
+    body.Field("local", std::span(&transfer.local, 1))
+        .Field("remote", std::span(&transfer.remote, 1));
   } else {
-    rest.Field("view", transfer.view);
+    body.Field("view", transfer.view);
   }
-  std::string body = rest.EndObject().Take();
-  body.pop_back();  // its brace
-  AppendBlocks(body, "local_blocks", local_blocks);
-  AppendBlocks(body, "remote_blocks", remote_blocks);
-  body += '}';
-  return body;
+  body.Field("local_blocks", local_blocks).Field("remote_blocks", remote_blocks);
+  return body.EndObject().Take();
 }
 
 Result<JsonTransferState> ReadJsonTransfer(const std::string& answer) {

@@ -1,70 +1,41 @@
 #include "client/session/json_text_of.h"
 
-#include <array>
-#include <charconv>
-#include <cmath>
-#include <utility>
-
 #include "client/session/answer_parsing.h"
-#include "lib/base/json_text.h"
+#include "lib/codec/body_writer.h"
 
 namespace gantry::client {
 namespace {
 
 class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
  public:
-  std::string Take() { return std::move(out_); }
+  std::string Take() { return out_.Take(); }
 
-  bool null() override { return Value("null"); }
-  bool boolean(bool value) override { return Value(value ? "true" : "false"); }
-  bool number_integer(number_integer_t value) override { return Number(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Number(value); }
+  bool null() override { return Wrote(out_.Null()); }
+  bool boolean(bool value) override { return Wrote(out_.Bool(value)); }
+  bool number_integer(number_integer_t value) override { return Wrote(out_.Signed(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return Wrote(out_.Unsigned(value)); }
   bool number_float(number_float_t value, const string_t&) override {
-    return std::isfinite(value) ? Number(value) : null();
+    return Wrote(out_.Real(value));
   }
-  bool string(string_t& value) override { return Value(JsonQuote(value)); }
+  bool string(string_t& value) override { return Wrote(out_.Text(value)); }
   bool binary(binary_t&) override { return false; }
-  bool start_array(size_t) override { return Open('['); }
-  bool end_array() override { return Close(']'); }
-  bool start_object(size_t) override { return Open('{'); }
-  bool end_object() override { return Close('}'); }
-  bool key(string_t& name) override {
-    Value(JsonQuote(name));
-    out_ += ':';
-    separate_ = false;
-    return true;
+  bool start_array(size_t) override {
+    return Wrote(out_.BeginList()) && ++depth_ <= kAnswerDepthMax;
   }
+  bool end_array() override { return Wrote(out_.EndList()) && depth_-- > 0; }
+  bool start_object(size_t) override {
+    return Wrote(out_.BeginObject()) && ++depth_ <= kAnswerDepthMax;
+  }
+  bool end_object() override { return Wrote(out_.EndObject()) && depth_-- > 0; }
+  bool key(string_t& name) override { return Wrote(out_.AnyKey(name)); }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
     return false;
   }
 
  private:
-  static constexpr size_t kDigitsMax = 32;
+  static bool Wrote(const wire::BodyWriter&) { return true; }
 
-  bool Value(std::string_view text) {
-    if (separate_) out_ += ',';
-    out_ += text;
-    return separate_ = true;
-  }
-  template <typename NumberType>
-  bool Number(NumberType value) {
-    std::array<char, kDigitsMax> text;
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-    return Value({text.data(), static_cast<size_t>(end - text.data())});
-  }
-  bool Open(char bracket) {
-    Value({&bracket, 1});
-    separate_ = false;
-    return ++depth_ <= kAnswerDepthMax;
-  }
-  bool Close(char bracket) {
-    out_ += bracket;
-    --depth_;
-    return separate_ = true;
-  }
-
-  std::string out_;
-  bool separate_ = false;  // a comma comes before the next value
+  wire::BodyWriter out_{wire::BodyFormat::kJson};
   size_t depth_ = 0;
 };
 
