@@ -6,9 +6,9 @@
 #include <string>
 
 #include "client/c_api/c_api_border.h"
-#include "client/session/answer_fields.h"
 #include "client/session/client_json.h"
 #include "client/session/message_bodies.h"
+#include "lib/codec/body_fields.h"
 #include "lib/wire/hold.h"
 
 namespace gantry::client {
@@ -26,7 +26,7 @@ Status SendHoldRequest(WorkloadSession& session, std::string_view method, const 
   static constexpr std::array<std::string_view, 1> kKeys = {"expires_unix_ms"};
   ASSIGN_OR_RETURN(const std::string answer,
                    session.link().Request(method, HoldTarget(id), body, 0));
-  const auto fields = AnswerFields::Read(answer, kKeys);
+  const auto fields = wire::BodyFields::Read(answer, kKeys);
   if (expires_unix_ms != nullptr && fields) *expires_unix_ms = fields->Number("expires_unix_ms");
   return {};
 }
@@ -50,7 +50,7 @@ gantry_error* gantry_notify(gantry_client* client, const char* peer, const gantr
                                               peer == nullptr ? "" : peer, *message, deadline_ms);
     ASSIGN_OR_RETURN(const std::string answer,
                      session.link().Request("POST", "/v1/notifications", body, 0));
-    const auto fields = AnswerFields::Read(answer, kKeys);
+    const auto fields = wire::BodyFields::Read(answer, kKeys);
     if (id == nullptr) return {};
     char* text = ::strdup(fields ? fields->Text("id").c_str() : "");
     if (text == nullptr) throw std::bad_alloc();

@@ -7,16 +7,17 @@
 #include <map>
 #include <utility>
 
-#include "client/session/answer_fields.h"
-#include "client/session/json_text_of.h"
 #include "lib/base/base64.h"
+#include "lib/codec/body_fields.h"
 #include "lib/codec/body_writer.h"
+#include "lib/codec/json_text_of.h"
 #include "lib/wire/registration_body.h"
 #include "lib/wire/transfer_request.h"
 
 namespace gantry::client {
 namespace {
 
+using wire::BodyFields;
 using wire::BodyFormat;
 using wire::BodyWriter;
 
@@ -95,7 +96,7 @@ constexpr std::array<std::string_view, 5> kProblemKeys = {"code", "detail", "tit
                                                           "field"};
 
 // The problem details below `prefix`; nullopt when there are none.
-std::optional<Error> ProblemIn(const AnswerFields& fields, const std::string& prefix) {
+std::optional<Error> ProblemIn(const BodyFields& fields, const std::string& prefix) {
   const std::string name = fields.Text(prefix + "code");
   if (name.empty()) return std::nullopt;
   Error error(ErrorCodeByName(name), fields.Text(prefix + "detail"), fields.Text(prefix + "hint"),
@@ -108,7 +109,7 @@ std::optional<Error> ProblemIn(const AnswerFields& fields, const std::string& pr
 }  // namespace
 
 Result<std::string> TransferAnswer::Json() const {
-  if (auto json = JsonOf(body)) return *std::move(json);
+  if (auto json = wire::JsonOf(body)) return *std::move(json);
   return NotUnderstood("text");
 }
 
@@ -132,7 +133,7 @@ std::string UrlEscape(std::string_view text) {
 
 Result<std::string> BodyOrProblem(HttpReply reply) {
   if (reply.status >= 200 && reply.status < 300) return std::move(reply.body);
-  const auto fields = AnswerFields::Read(reply.body, kProblemKeys);
+  const auto fields = BodyFields::Read(reply.body, kProblemKeys);
   auto problem = fields ? ProblemIn(*fields, "") : std::nullopt;
   if (problem) return Fail(*std::move(problem));
   return Fail(ErrorCode::kInternal,
@@ -183,7 +184,7 @@ std::string SuspensionBody(std::string_view workload, const std::vector<std::str
 Result<LeaseAnswer> ReadLease(std::string_view body) {
   static constexpr std::array<std::string_view, 4> kKeys = {"lease_token", "generation",
                                                             "handoff_socket", "wants_dma_bufs"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("lease");
   LeaseAnswer answer = {fields->Text("lease_token"), fields->Text("generation"),
                         fields->Text("handoff_socket"), fields->Flag("wants_dma_bufs")};
@@ -193,7 +194,7 @@ Result<LeaseAnswer> ReadLease(std::string_view body) {
 
 Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
   static constexpr std::array<std::string_view, 3> kKeys = {"name", "id", "generation"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   std::vector<BufferAnswer> buffers;
   while (fields) {
     const std::string prefix = "buffers/" + std::to_string(buffers.size()) + "/";
@@ -211,7 +212,7 @@ Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
 Result<ViewAnswer> ReadView(std::string body) {
   static constexpr std::array<std::string_view, 5> kKeys = {"id", "pair_count", "bytes_per_block",
                                                             "group", "local"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   if (!fields || fields->Text("id").empty()) return NotUnderstood("view");
   ViewAnswer answer;
   answer.id = fields->Text("id");
@@ -236,7 +237,7 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
       "fence_us",     "queue_us",       "move_us",         "copy_us",     "total_us",
       "code",         "detail",         "title",           "hint",        "field",
       "executor"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("transfer");
   const auto state = std::find(kStates.begin(), kStates.end(), fields->Text("state"));
   if (state == kStates.end()) return NotUnderstood("state of a transfer");

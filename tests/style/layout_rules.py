@@ -86,7 +86,7 @@ THIRD_PARTY = {
     "prometheus": r"^(lib|sidecar)/metrics/|^deviceplugin/plugin_metrics\.cc$",
     "spdlog": r"^lib/base/",
     "tl": r"^lib/base/",
-    "nlohmann": r"^(lib/codec|sidecar/api|client|gantryctl|bench|deviceplugin)/",
+    "nlohmann": r"^(lib/codec|sidecar/api|gantryctl|bench|deviceplugin)/",
     "openssl": r"^(sidecar/memory|sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
     "isa-l": r"^sidecar/transport/tcp/|^gantryctl/kernel_options\.cc$",
     "yaml-cpp": r"^deviceplugin/cdi/cdi_yaml\.cc$",

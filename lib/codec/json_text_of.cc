@@ -1,9 +1,9 @@
-#include "client/session/json_text_of.h"
+#include "lib/codec/json_text_of.h"
 
-#include "client/session/answer_parsing.h"
+#include "lib/codec/body_parsing.h"
 #include "lib/codec/body_writer.h"
 
-namespace gantry::client {
+namespace gantry::wire {
 namespace {
 
 class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
@@ -19,12 +19,10 @@ class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override { return Wrote(out_.Text(value)); }
   bool binary(binary_t&) override { return false; }
-  bool start_array(size_t) override {
-    return Wrote(out_.BeginList()) && ++depth_ <= kAnswerDepthMax;
-  }
+  bool start_array(size_t) override { return Wrote(out_.BeginList()) && ++depth_ <= kBodyDepthMax; }
   bool end_array() override { return Wrote(out_.EndList()) && depth_-- > 0; }
   bool start_object(size_t) override {
-    return Wrote(out_.BeginObject()) && ++depth_ <= kAnswerDepthMax;
+    return Wrote(out_.BeginObject()) && ++depth_ <= kBodyDepthMax;
   }
   bool end_object() override { return Wrote(out_.EndObject()) && depth_-- > 0; }
   bool key(string_t& name) override { return Wrote(out_.AnyKey(name)); }
@@ -33,9 +31,9 @@ class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  static bool Wrote(const wire::BodyWriter&) { return true; }
+  static bool Wrote(const BodyWriter&) { return true; }
 
-  wire::BodyWriter out_{wire::BodyFormat::kJson};
+  BodyWriter out_{BodyFormat::kJson};
   size_t depth_ = 0;
 };
 
@@ -44,8 +42,8 @@ class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
 std::optional<std::string> JsonOf(std::string body) {
   if (!IsCborMap(body)) return body;
   JsonCopier copier;
-  if (!ParseAnswer(body, &copier)) return std::nullopt;
+  if (!ParseBody(body, &copier)) return std::nullopt;
   return copier.Take();
 }
 
-}  // namespace gantry::client
+}  // namespace gantry::wire
