@@ -11,6 +11,7 @@
 #include "lib/codec/body_fields.h"
 #include "lib/codec/body_writer.h"
 #include "lib/codec/json_text_of.h"
+#include "lib/http/reply_problem.h"
 #include "lib/wire/registration_body.h"
 #include "lib/wire/transfer_request.h"
 
@@ -92,20 +93,6 @@ void WriteRest(BodyWriter& out, const BufferRequest& buffer) {
   out.EndList();
 }
 
-constexpr std::array<std::string_view, 5> kProblemKeys = {"code", "detail", "title", "hint",
-                                                          "field"};
-
-// The problem details below `prefix`; nullopt when there are none.
-std::optional<Error> ProblemIn(const BodyFields& fields, const std::string& prefix) {
-  const std::string name = fields.Text(prefix + "code");
-  if (name.empty()) return std::nullopt;
-  Error error(ErrorCodeByName(name), fields.Text(prefix + "detail"), fields.Text(prefix + "hint"),
-              fields.Text(prefix + "field"));
-  if (error.message.empty()) error.message = fields.Text(prefix + "title");
-  const bool unknown = InfoOf(error.code).name != name;
-  return unknown ? std::move(error).WithContext("code '" + name + "'") : error;
-}
-
 }  // namespace
 
 Result<std::string> TransferAnswer::Json() const {
@@ -129,15 +116,6 @@ std::string UrlEscape(std::string_view text) {
     escaped += kHex[byte & 15];
   }
   return escaped;
-}
-
-Result<std::string> BodyOrProblem(HttpReply reply) {
-  if (reply.status >= 200 && reply.status < 300) return std::move(reply.body);
-  const auto fields = BodyFields::Read(reply.body, kProblemKeys);
-  auto problem = fields ? ProblemIn(*fields, "") : std::nullopt;
-  if (problem) return Fail(*std::move(problem));
-  return Fail(ErrorCode::kInternal,
-              "the sidecar answered with status " + std::to_string(reply.status));
 }
 
 std::string LeaseBody(std::string_view engine_id) {
@@ -260,7 +238,7 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
   status.move_us = fields->Number("timings/move_us");
   status.copy_us = fields->Number("timings/copy_us");
   status.total_us = fields->Number("timings/total_us");
-  answer.error = ProblemIn(*fields, "error/");
+  answer.error = http::ProblemIn(*fields, "error/");
   answer.body = std::move(body);
   return answer;
 }

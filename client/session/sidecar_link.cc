@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/json_text.h"
+#include "lib/http/reply_problem.h"
 
 namespace gantry::client {
 namespace {
@@ -77,7 +78,8 @@ Status SidecarLink::Close(milliseconds longest) {
     if (!reply) {
       outcome = Fail(std::move(reply).error());
     } else if (reply->status != 404) {
-      if (auto answer = BodyOrProblem(*std::move(reply)); !answer) outcome = Fail(answer.error());
+      if (auto answer = http::BodyOrProblem(*std::move(reply)); !answer)
+        outcome = Fail(answer.error());
     }
   }
   http_.Close();
@@ -90,7 +92,7 @@ Status SidecarLink::Ping() {
   return lease_->Ping();
 }
 
-Result<std::string> SidecarLink::Exchange(HttpRequest request, std::string* raw) {
+Result<std::string> SidecarLink::Exchange(http::HttpRequest request, std::string* raw) {
   if (closed_) return Fail(Closed());
   request.bearer = lease_answer_.lease_token;
   auto reply = http_.Send(request);
@@ -101,7 +103,7 @@ Result<std::string> SidecarLink::Exchange(HttpRequest request, std::string* raw)
     return Fail(lease_ == nullptr ? std::move(reply).error() : Lost(std::move(reply).error()));
   }
   if (raw != nullptr) *raw = reply->body;
-  auto body = BodyOrProblem(*std::move(reply));
+  auto body = http::BodyOrProblem(*std::move(reply));
   // Another sidecar has answered, which knows nothing of this client, or the lease was ended.
   if (!body && lease_ != nullptr && !lease_->alive()) {
     body.error().code = ErrorCode::kSidecarLost;

@@ -85,13 +85,13 @@ Result<std::shared_ptr<TransferRecord>> TransferCalls::Submit(const gantry_trans
   const uint64_t slice = std::min(wait_ms, kWaitSliceMs);
   const std::string target = "/v1/transfers?wait_ms=" + std::to_string(slice);
   const std::string request = TransferBody(link_.workload(), id, spec, objects);
-  HttpRequest post = {.method = "POST",
-                      .target = target,
-                      .body = request,
-                      .body_type = kCborBodyType,
-                      .answer_type = kCborBodyType,
-                      .repeatable = true,  // it names what it makes
-                      .timeout = link_.timeout() + milliseconds(static_cast<int64_t>(slice))};
+  http::HttpRequest post = {.method = "POST",
+                            .target = target,
+                            .body = request,
+                            .body_type = kCborBodyType,
+                            .answer_type = kCborBodyType,
+                            .repeatable = true,  // it names what it makes
+                            .timeout = link_.timeout() + milliseconds(static_cast<int64_t>(slice))};
   Result<std::string> body = link_.Exchange(post);
   const bool is_refused = slice > 0 && IsRefusedWait(body);
   if (is_refused) {

@@ -63,13 +63,12 @@ MAY_INCLUDE = {
     "deviceplugin/cdi": ["lib/base"],
     "deviceplugin": LIBRARIES + ["lib/metrics", "deviceplugin/cdi"],
     "client/include": [],
-    "client/http": ["lib/base"],
     "client/memory": LIBRARIES,
     "client/timeline": LIBRARIES + ["client/memory"],
-    "client/session": LIBRARIES + ["client/http", "client/include", "client/memory", "client/timeline"],
+    "client/session": LIBRARIES + ["lib/http", "client/include", "client/memory", "client/timeline"],  # its client
     "client/c_api": LIBRARIES + ["client/include", "client/memory", "client/session", "client/timeline"],
-    "gantryctl": LIBRARIES + ["client/include"],
-    "bench": LIBRARIES + ["gantryctl", "client/include"],
+    "gantryctl": LIBRARIES + ["lib/http", "client/include"],  # its client
+    "bench": LIBRARIES + ["lib/http", "gantryctl", "client/include"],  # its client
     "examples": ["client/include"],
 }
 

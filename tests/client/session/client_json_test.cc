@@ -93,30 +93,12 @@ TEST(TransferBodyTest, NumbersOfEverySize) {
   }
 }
 
-TEST(ClientJson, ProblemsBecomeErrors) {
-  const auto problem =
-      BodyOrProblem({422, "application/problem+json",
-                     R"({"code":"fd_not_sealed","detail":"d","hint":"h","field":"/f"})"});
-  ASSERT_FALSE(problem);
-  EXPECT_EQ(problem.error().code, ErrorCode::kFdNotSealed);
-  EXPECT_EQ(problem.error().message, "d");
-  EXPECT_EQ(problem.error().hint, "h");
-  EXPECT_EQ(problem.error().field, "/f");
-}
-
-TEST(ClientJson, AProblemOfANewerSidecarKeepsItsName) {
-  const auto problem = BodyOrProblem({400, "", R"({"code":"from_the_future","title":"T"})"});
-  EXPECT_EQ(problem.error().code, ErrorCode::kInternal);
-  EXPECT_NE(problem.error().message.find("from_the_future"), std::string::npos);
-}
-
 TEST(ClientJson, AnswersThatAreNoneAreErrors) {
   for (const char* body : {"", "[]", "{}", "\xff", "{\"buffers\":[1]}", "{\"buffers\":[{}]}",
                            "null", "{\"state\":7}", "{\"state\":\"odd\"}", "{\"lease_token\":1}"}) {
     EXPECT_FALSE(ReadLease(body)) << body;
     EXPECT_FALSE(ReadBuffers(body)) << body;
     EXPECT_FALSE(ReadTransfer(body)) << body;
-    EXPECT_FALSE(BodyOrProblem({500, "", body})) << body;
   }
 }
 
