@@ -21,13 +21,14 @@ std::optional<Error> ProblemIn(const wire::BodyFields& fields, const std::string
   return unknown ? std::move(error).WithContext("code '" + name + "'") : error;
 }
 
-Result<std::string> BodyOrProblem(HttpReply reply) {
-  if (reply.status >= 200 && reply.status < 300) return std::move(reply.body);
-  const auto fields = wire::BodyFields::Read(reply.body, kProblemKeys);
+Result<std::string> BodyOrProblem(Result<HttpReply> reply) {
+  if (!reply) return Fail(std::move(reply).error());
+  if (reply->status >= 200 && reply->status < 300) return std::move(reply->body);
+  const auto fields = wire::BodyFields::Read(reply->body, kProblemKeys);
   auto problem = fields ? ProblemIn(*fields, "") : std::nullopt;
   if (problem) return Fail(*std::move(problem));
   return Fail(ErrorCode::kInternal,
-              "the sidecar answered with status " + std::to_string(reply.status));
+              "the sidecar answered with status " + std::to_string(reply->status));
 }
 
 }  // namespace gantry::http

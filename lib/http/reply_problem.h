@@ -14,7 +14,7 @@ namespace gantry::http {
 // field. Nothing: there is none.
 std::optional<Error> ProblemIn(const wire::BodyFields& fields, const std::string& prefix);
 
-// The body of a reply in the 200s; else the problem in it as an Error.
-Result<std::string> BodyOrProblem(HttpReply reply);
+// The body of a reply in the 200s; else the problem in it, or why there is none, as an Error.
+Result<std::string> BodyOrProblem(Result<HttpReply> reply);
 
 }  // namespace gantry::http

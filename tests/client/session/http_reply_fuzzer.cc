@@ -35,7 +35,7 @@ void Check(std::string_view text) {
   static_cast<void>(ReadLease(body));
   static_cast<void>(ReadBuffers(body));
   if (const auto transfer = ReadTransfer(body)) static_cast<void>(transfer->Json());
-  static_cast<void>(http::BodyOrProblem({400, body}));
+  static_cast<void>(http::BodyOrProblem(http::HttpReply{400, body}));
 }
 
 }  // namespace

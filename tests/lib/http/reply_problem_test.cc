@@ -8,8 +8,8 @@ namespace gantry::http {
 namespace {
 
 TEST(ReplyProblem, ProblemsBecomeErrors) {
-  const auto problem =
-      BodyOrProblem({422, R"({"code":"fd_not_sealed","detail":"d","hint":"h","field":"/f"})"});
+  const auto problem = BodyOrProblem(
+      HttpReply{422, R"({"code":"fd_not_sealed","detail":"d","hint":"h","field":"/f"})"});
   ASSERT_FALSE(problem);
   EXPECT_EQ(problem.error().code, ErrorCode::kFdNotSealed);
   EXPECT_EQ(problem.error().message, "d");
@@ -18,7 +18,7 @@ TEST(ReplyProblem, ProblemsBecomeErrors) {
 }
 
 TEST(ReplyProblem, AProblemOfANewerSidecarKeepsItsName) {
-  const auto problem = BodyOrProblem({400, R"({"code":"from_the_future","title":"T"})"});
+  const auto problem = BodyOrProblem(HttpReply{400, R"({"code":"from_the_future","title":"T"})"});
   EXPECT_EQ(problem.error().code, ErrorCode::kInternal);
   EXPECT_NE(problem.error().message.find("from_the_future"), std::string::npos);
 }
@@ -26,7 +26,7 @@ TEST(ReplyProblem, AProblemOfANewerSidecarKeepsItsName) {
 TEST(ReplyProblem, IsTheErrorThatTheServerWrote) {
   const Error error(ErrorCode::kOutOfRange, "too \"far\"", "come back", "/ranges/0");
   const Response response = ErrorResponse(error);
-  const auto problem = BodyOrProblem({response.status, response.body});
+  const auto problem = BodyOrProblem(HttpReply{response.status, response.body});
   ASSERT_FALSE(problem);
   EXPECT_EQ(problem.error().code, error.code);
   EXPECT_EQ(problem.error().message, error.message);
@@ -36,12 +36,14 @@ TEST(ReplyProblem, IsTheErrorThatTheServerWrote) {
 
 TEST(ReplyProblem, OthersNameTheStatus) {
   for (const char* body : {"", "[]", "{}", "\xff", "null", R"({"code":7})"}) {
-    const auto problem = BodyOrProblem({500, body});
+    const auto problem = BodyOrProblem(HttpReply{500, body});
     ASSERT_FALSE(problem) << body;
     EXPECT_EQ(problem.error().code, ErrorCode::kInternal);
     EXPECT_NE(problem.error().message.find("500"), std::string::npos);
   }
-  EXPECT_EQ(BodyOrProblem({204, ""}), "");
+  EXPECT_EQ(BodyOrProblem(HttpReply{204, ""}), "");
+  EXPECT_EQ(BodyOrProblem(Fail(ErrorCode::kPeerLost, "no answer")).error().code,
+            ErrorCode::kPeerLost);
 }
 
 }  // namespace
