@@ -1,148 +1,64 @@
 #include "bench/bench_json_transfer.h"
 
 #include <array>
-#include <charconv>
-#include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
+#include "lib/codec/body_fields.h"
 #include "lib/codec/body_writer.h"
 
 namespace gantry::bench {
 namespace {
 
-constexpr size_t kDigitsMax = 21;  // of a number, and the comma
-
-// A tree of hundreds of thousands of numbers would take longer than the transfer.
-void AppendBlocks(std::string& body, const char* key, std::span<const uint64_t> blocks) {
-  body += std::string(",\"") + key + "\":[";
-  const size_t begin = body.size();
-  body.resize(begin + kDigitsMax * blocks.size() + 1);
-  char* at = body.data() + begin;
-  for (const uint64_t block : blocks) {
-    at = std::to_chars(at, body.data() + body.size(), block).ptr;
-    *at++ = ',';
-  }
-  if (!blocks.empty()) --at;  // the last comma
-  *at++ = ']';
-  body.resize(static_cast<size_t>(at - body.data()));
-}
-
-// Keeps the members that are wanted, of the answer itself and of its timings, and builds no tree:
-// to allocate one and to let go of it takes as long as to read the text.
-class TransferReader : public nlohmann::json_sax<nlohmann::json> {
- public:
-  JsonTransferState& read() { return read_; }
-  const std::string& state() const { return state_; }
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (depth_ == 1 && key_ == "workers") read_.outcome.workers = static_cast<uint32_t>(value);
-    for (const auto& [name, count] : kCounts) {
-      if (depth_ == 1 && key_ == name) read_.outcome.*count = value;
-    }
-    for (const auto& [name, time] : kTimes) {
-      if (in_timings_ && key_ == name) read_.outcome.times.*time = static_cast<double>(value);
-    }
-    return true;
-  }
-  bool string(string_t& value) override {
-    if (depth_ != 1) return true;
-    if (key_ == "executor") read_.outcome.by_peer = value == "peer";
-    if (key_ == "id") {
-      read_.id = std::move(value);
-    } else if (key_ == "state") {
-      state_ = std::move(value);
-    } else if (key_ == "path") {
-      read_.outcome.path = std::move(value);
-    }
-    return true;
-  }
-  bool start_object(size_t) override {
-    in_timings_ = ++depth_ == 2 && key_ == "timings";
-    return true;
-  }
-  bool end_object() override {
-    --depth_;
-    in_timings_ = false;
-    return true;
-  }
-  bool start_array(size_t) override {
-    ++depth_;
-    return true;
-  }
-  bool end_array() override {
-    --depth_;
-    return true;
-  }
-  bool key(string_t& name) override {
-    key_.swap(name);
-    return true;
-  }
-  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
-    return false;
-  }
-
- private:
-  static constexpr std::array<std::pair<std::string_view, uint64_t TransferOutcome::*>, 4> kCounts =
-      {{{"bytes_moved", &TransferOutcome::bytes},
-        {"chunks", &TransferOutcome::chunks},
-        {"descriptors_in", &TransferOutcome::descriptors_in},
-        {"descriptors_out", &TransferOutcome::descriptors_out}}};
-  static constexpr std::array<std::pair<std::string_view, double TransferTimes::*>, 5> kTimes = {
-      {{"admit_us", &TransferTimes::admit_us},
-       {"queue_us", &TransferTimes::queue_us},
-       {"move_us", &TransferTimes::move_us},
-       {"copy_us", &TransferTimes::copy_us},
-       {"total_us", &TransferTimes::total_us}}};
-
-  JsonTransferState read_;
-  std::string state_;
-  std::string key_;
-  int depth_ = 0;
-  bool in_timings_ = false;
-};
+constexpr std::array<std::string_view, 14> kKeys = {
+    "id",          "state",    "path",           "executor",
+    "bytes_moved", "chunks",   "descriptors_in", "descriptors_out",
+    "workers",     "admit_us", "queue_us",       "move_us",
+    "copy_us",     "total_us"};
 
 }  // namespace
 
 std::string JsonTransferBody(const JsonTransfer& transfer, std::span<const uint64_t> local_blocks,
                              std::span<const uint64_t> remote_blocks) {
-  wire::BodyWriter rest(wire::BodyFormat::kJson);
-  rest.BeginObject();
-  rest.Field("workload", transfer.workload).Field("op", transfer.read ? "read" : "write");
-  rest.Field("executor", transfer.peer_executes ? "peer" : "self");
-  rest.Field("deadline_ms", transfer.deadline_ms);
+  wire::BodyWriter body(wire::BodyFormat::kJson);
+  body.BeginObject();
+  body.Field("workload", transfer.workload).Field("op", transfer.read ? "read" : "write");
+  body.Field("executor", transfer.peer_executes ? "peer" : "self");
+  body.Field("deadline_ms", transfer.deadline_ms);
   if (transfer.view.empty()) {
-    rest.Key("local").BeginList().Text(transfer.local).EndList();
-    rest.Key("remote").BeginList().Text(transfer.remote).EndList();
+    body.Field("local", std::span(&transfer.local, 1))
+        .Field("remote", std::span(&transfer.remote, 1));
   } else {
-    rest.Field("view", transfer.view);
+    body.Field("view", transfer.view);
   }
-  std::string body = rest.EndObject().Take();
-  body.pop_back();  // its brace
-  AppendBlocks(body, "local_blocks", local_blocks);
-  AppendBlocks(body, "remote_blocks", remote_blocks);
-  body += '}';
-  return body;
+  body.Field("local_blocks", local_blocks).Field("remote_blocks", remote_blocks);
+  return body.EndObject().Take();
 }
 
 Result<JsonTransferState> ReadJsonTransfer(const std::string& answer) {
-  TransferReader reader;
-  const bool is_json =
-      nlohmann::json::sax_parse(answer.data(), answer.data() + answer.size(), &reader);
-  const std::string& state = reader.state();
-  if (is_json && (state == "queued" || state == "running" || state == "stopping")) {
-    return std::move(reader.read());
-  }
-  if (!is_json || state != "succeeded") {
+  const auto fields = wire::BodyFields::Read(answer, kKeys);
+  const std::string state = fields ? fields->Text("state") : "";
+  JsonTransferState read;
+  read.is_over = state == "succeeded";
+  if (!read.is_over && state != "queued" && state != "running" && state != "stopping") {
     return Fail(ErrorCode::kInternal, "a transfer did not succeed: " + answer);
   }
-  reader.read().is_over = true;
-  return std::move(reader.read());
+  const auto time = [&fields](const std::string& name) {
+    return static_cast<double>(fields->Number("timings/" + name));
+  };
+  read.id = fields->Text("id");
+  read.outcome.path = fields->Text("path");
+  read.outcome.by_peer = fields->Text("executor") == "peer";
+  read.outcome.bytes = fields->Number("bytes_moved");
+  read.outcome.chunks = fields->Number("chunks");
+  read.outcome.descriptors_in = fields->Number("descriptors_in");
+  read.outcome.descriptors_out = fields->Number("descriptors_out");
+  read.outcome.workers = static_cast<uint32_t>(fields->Number("workers"));
+  read.outcome.times.admit_us = time("admit_us");
+  read.outcome.times.queue_us = time("queue_us");
+  read.outcome.times.move_us = time("move_us");
+  read.outcome.times.copy_us = time("copy_us");
+  read.outcome.times.total_us = time("total_us");
+  return read;
 }
 
 }  // namespace gantry::bench

@@ -10,12 +10,13 @@
 #include "bench/bench_echo.h"
 #include "bench/bench_report.h"
 #include "bench/bench_stand.h"
-#include "bench/keep_alive_socket.h"
 #include "bench/sample_statistics.h"
 #include "gantryctl/json_field.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"
 #include "lib/base/clock.h"
+#include "lib/http/reply_problem.h"
+#include "lib/http/unix_http.h"
 
 namespace gantry::bench {
 namespace {
@@ -32,6 +33,7 @@ constexpr uint64_t kBufferBytes = 64 << 20;
 constexpr int kWarmUpCalls = 200;
 constexpr int kPacedSecondsMax = 10;
 constexpr uint64_t kSeed = 7;
+constexpr milliseconds kAnswerMax{30'000};
 
 // A call is quiet when fixed work just before it took no longer than this, relative to its usual
 // best (a tenth of all are faster). Between 1 and what a neighbour on the same core costs, 1.4
@@ -45,7 +47,7 @@ struct Stages {
 };
 
 struct Loop {
-  KeepAliveSocket& socket;
+  http::UnixHttp& http;
   const BenchOptions& options;
   const BlockPairs& pairs;
   size_t next = 0;  // the pair of the next call
@@ -81,13 +83,18 @@ double ReferenceMicroseconds() {
 
 Status CallOnce(Loop& loop, Stages& stages) {
   const size_t pair = loop.next++ % loop.pairs.local.size();
-  const std::string request = KeepAliveSocket::MakeRequest(
-      "POST", "/v1/transfers?wait_ms=10000",
-      TransferBody(loop.options, loop.pairs.local[pair], loop.pairs.remote[pair]),
-      IsCbor(loop.options) ? "application/cbor" : "application/json");
+  const std::string body =
+      TransferBody(loop.options, loop.pairs.local[pair], loop.pairs.remote[pair]);
+  const std::string_view type = IsCbor(loop.options) ? "application/cbor" : "application/json";
+  const http::HttpRequest request = {.method = "POST",
+                                     .target = "/v1/transfers?wait_ms=10000",
+                                     .body = body,
+                                     .body_type = type,
+                                     .answer_type = type,
+                                     .timeout = kAnswerMax};
   const double reference_us = ReferenceMicroseconds();
   const TimePoint start = Clock::now();
-  ASSIGN_OR_RETURN(const std::string answer, loop.socket.Call(request));
+  ASSIGN_OR_RETURN(const std::string answer, http::BodyOrProblem(loop.http.Send(request)));
   const double wall_us = 1e6 * SecondsBetween(start, Clock::now());
 
   const auto view = IsCbor(loop.options) ? nlohmann::json::from_cbor(answer, true, false)
@@ -148,9 +155,10 @@ Result<Samples> MeasureCalls(const Loop& loop, int calls, milliseconds gap, cons
 
 // A request that does nothing: what HTTP and the socket cost.
 Result<Samples> MeasureHttp(Loop& loop, int calls, milliseconds gap) {
-  const std::string request = KeepAliveSocket::MakeRequest("GET", "/healthz", "");
-  return MeasureCalls(loop, calls, gap,
-                      [&]() -> Status { return WithoutValue(loop.socket.Call(request)); });
+  const http::HttpRequest request = {.method = "GET", .target = "/healthz", .timeout = kAnswerMax};
+  return MeasureCalls(loop, calls, gap, [&]() -> Status {
+    return WithoutValue(http::BodyOrProblem(loop.http.Send(request)));
+  });
 }
 
 // What no sidecar takes part in; no copies where there are no GPUs.
@@ -243,8 +251,8 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
   RETURN_IF_ERROR(stand.local->Upload());
   RETURN_IF_ERROR(stand.remote->Upload());
   const BlockPairs pairs = MakePairs(kBufferBytes / kBlockBytes, options.order, kSeed);
-  ASSIGN_OR_RETURN(KeepAliveSocket socket, KeepAliveSocket::Connect(stand.sidecars->ApiSocket(0)));
-  Loop loop{socket, options, pairs};
+  http::UnixHttp sidecar(stand.sidecars->ApiSocket(0));
+  Loop loop{sidecar, options, pairs};
 
   Stages warm_up;
   RETURN_IF_ERROR(CallMany(loop, kWarmUpCalls, milliseconds(0), warm_up));

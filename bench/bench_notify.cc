@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "bench/bench_stand.h"
-#include "bench/keep_alive_socket.h"
 #include "bench/sample_statistics.h"
 #include "gantryctl/json_field.h"
 #include "gantryctl/size_text.h"
@@ -13,6 +12,8 @@
 #include "lib/base/base64.h"
 #include "lib/base/clock.h"
 #include "lib/base/thread.h"
+#include "lib/http/reply_problem.h"
+#include "lib/http/unix_http.h"
 
 namespace gantry::bench {
 namespace {
@@ -31,19 +32,25 @@ constexpr int kWarmUpRoundTrips = 200;
 
 double MicrosSince(TimePoint start) { return 1e6 * SecondsBetween(start, Clock::now()); }
 
+Result<std::string> PostTo(http::UnixHttp& http, std::string_view target,
+                           const nlohmann::json& body) {
+  const std::string text = body.dump();
+  return http::BodyOrProblem(http.Send(
+      {.method = "POST", .target = target, .body = text, .timeout = milliseconds(30'000)}));
+}
+
 // A workload that follows its events.
 class Reader {
  public:
-  Reader(KeepAliveSocket socket, std::string workload)
-      : socket_(std::move(socket)), workload_(std::move(workload)) {}
+  Reader(http::UnixHttp& http, std::string workload)
+      : http_(http), workload_(std::move(workload)) {}
 
   // Returns when there is an event of this type; others are passed over.
   Result<nlohmann::json> Await(const std::string& type) {
     for (;;) {
       const nlohmann::json body = {
           {"workload", workload_}, {"cursor", cursor_}, {"wait_ms", 10'000}};
-      ASSIGN_OR_RETURN(const std::string answer, socket_.Call(KeepAliveSocket::MakeRequest(
-                                                     "POST", "/v1/completions:poll", body.dump())));
+      ASSIGN_OR_RETURN(const std::string answer, PostTo(http_, "/v1/completions:poll", body));
       const auto page = nlohmann::json::parse(answer, nullptr, false);
       const bool is_new = CountOf(page, "cursor") > cursor_;
       cursor_ = CountOf(page, "cursor");
@@ -55,7 +62,7 @@ class Reader {
   }
 
  private:
-  KeepAliveSocket socket_;
+  http::UnixHttp& http_;
   const std::string workload_;
   uint64_t cursor_ = 0;
 };
@@ -63,16 +70,15 @@ class Reader {
 // Sends, and reads the outcome: there and back over the peer API.
 class Sender {
  public:
-  Sender(KeepAliveSocket socket, Reader outcomes)
-      : socket_(std::move(socket)), outcomes_(std::move(outcomes)) {}
+  explicit Sender(http::UnixHttp& http)
+      : http_(http), outcomes_(http, BenchStand::kLocalWorkload) {}
 
   Status Post() {
     const nlohmann::json body = {{"workload", BenchStand::kLocalWorkload},
                                  {"peer", BenchSidecars::kNames[1]},
                                  {"to", BenchStand::kRemoteWorkload},
                                  {"message", Base64Of(std::string(kMessageBytes, 'x'))}};
-    RETURN_IF_ERROR(
-        socket_.Call(KeepAliveSocket::MakeRequest("POST", "/v1/notifications", body.dump())));
+    RETURN_IF_ERROR(PostTo(http_, "/v1/notifications", body));
     return {};
   }
   // What of it the peer API took, in microseconds.
@@ -84,7 +90,7 @@ class Sender {
   }
 
  private:
-  KeepAliveSocket socket_;
+  http::UnixHttp& http_;
   Reader outcomes_;
 };
 
@@ -138,14 +144,10 @@ Result<Samples> OneWays(Sender& sender, Reader& receiver, int calls) {
 Result<nlohmann::json> MeasureNotifications(const BenchOptions& options) {
   ASSIGN_OR_RETURN(const BenchStand stand,
                    BenchStand::Build(options, kNotifiedBufferBytes, kNotifiedBlockBytes));
-  const auto connect = [&](int index) {
-    return KeepAliveSocket::Connect(stand.sidecars->ApiSocket(index));
-  };
-  ASSIGN_OR_RETURN(KeepAliveSocket posting, connect(0));
-  ASSIGN_OR_RETURN(KeepAliveSocket outcomes, connect(0));
-  ASSIGN_OR_RETURN(KeepAliveSocket reading, connect(1));
-  Sender sender(std::move(posting), Reader(std::move(outcomes), BenchStand::kLocalWorkload));
-  Reader receiver(std::move(reading), BenchStand::kRemoteWorkload);
+  http::UnixHttp here(stand.sidecars->ApiSocket(0));
+  http::UnixHttp there(stand.sidecars->ApiSocket(1));
+  Sender sender(here);
+  Reader receiver(there, BenchStand::kRemoteWorkload);
 
   RETURN_IF_ERROR(RoundTrips(sender, receiver, kWarmUpRoundTrips, milliseconds(0)));
   ASSIGN_OR_RETURN(const RoundTripTimes fast,

@@ -1,61 +1,38 @@
 #include "gantryctl/sidecar_http.h"
 
-#include <httplib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gantryctl/json_field.h"
-#include "lib/base/fd_passing.h"
+#include "lib/http/reply_problem.h"
 
 namespace gantry::gantryctl {
 
-struct SidecarHttp::Connection {
-  httplib::Client client;
-};
-
-SidecarHttp::SidecarHttp(std::string socket_path, milliseconds timeout)
-    : socket_path_(std::move(socket_path)),
-      timeout_(timeout),
-      connection_(new Connection{httplib::Client(socket_path_, 80)}) {
-  connection_->client.set_address_family(AF_UNIX);
-  connection_->client.set_connection_timeout(timeout);
-  connection_->client.set_read_timeout(timeout);
-  connection_->client.set_write_timeout(timeout);
+Result<http::HttpReply> SidecarHttp::Get(const std::string& target) {
+  auto reply =
+      http_.Send({.method = "GET", .target = target, .repeatable = true, .timeout = timeout_});
+  if (reply) return reply;
+  return Fail(Explain(std::move(reply).error()));
 }
 
-SidecarHttp::~SidecarHttp() = default;
-
-Result<HttpAnswer> SidecarHttp::Get(const std::string& target) {
-  // The library would name a socket's path as the host.
-  const TimePoint start = Clock::now();
-  const httplib::Result result = connection_->client.Get(target, {{"Host", "localhost"}});
-  if (result) return HttpAnswer{result->status, result->body};
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-  return Fail(Explain(httplib::to_string(result.error()), waited));
-}
-
-Error SidecarHttp::Explain(const std::string& what_happened, milliseconds waited) const {
-  if (waited >= timeout_) {
-    return {ErrorCode::kPeerUnavailable,
-            "the sidecar at " + socket_path_ + " runs and did not answer within " +
+Error SidecarHttp::Explain(Error error) const {
+  const ErrorCode code = std::exchange(error.code, ErrorCode::kPeerUnavailable);
+  if (code == ErrorCode::kDeadlineExceeded) {
+    return {error.code,
+            "the sidecar at " + socket_path() + " runs and did not answer within " +
                 std::to_string(timeout_.count() / 1000) + " s",
             "it stands still or has too much to do: see its log and its liveness probe"};
   }
-  auto probe = ConnectUnix(socket_path_, SOCK_STREAM, timeout_);
-  if (probe) {
-    return {ErrorCode::kPeerUnavailable,
-            "what listens at " + socket_path_ + " ended the connection without an answer (" +
-                what_happened + ")",
+  if (code == ErrorCode::kPeerLost || code == ErrorCode::kMalformedBody) {
+    return {error.code,
+            "what listens at " + socket_path() + " ended the connection without an answer (" +
+                error.message + ")",
             "the sidecar is ending, or it is not its API socket: name that with --socket"};
   }
-  Error error = std::move(probe).error();
-  const bool denied = ::access(socket_path_.c_str(), W_OK) != 0 && errno == EACCES;
-  error.code = ErrorCode::kPeerUnavailable;
-  error.message = "no sidecar answers at " + socket_path_ + ": " + error.message;
+  const bool denied = ::access(socket_path().c_str(), W_OK) != 0 && errno == EACCES;
+  error.message = "no sidecar answers at " + socket_path() + ": " + error.message;
   if (!denied) {
     error.hint += error.hint.empty() ? "" : "; ";
     error.hint += "start gantry-sidecar, or name its socket with --socket";
@@ -64,18 +41,17 @@ Error SidecarHttp::Explain(const std::string& what_happened, milliseconds waited
 }
 
 Result<nlohmann::json> SidecarHttp::GetJson(const std::string& target) {
-  ASSIGN_OR_RETURN(const HttpAnswer answer, Get(target));
-  auto body = nlohmann::json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-  if (body.is_discarded()) {
-    return Fail(ErrorCode::kInternal,
-                "GET " + target + " answered " + std::to_string(answer.status) + " without JSON");
+  auto reply = Get(target);
+  if (!reply) return Fail(std::move(reply).error());
+  auto body = http::BodyOrProblem(std::move(reply));
+  if (!body) {
+    Error error = std::move(body).error().WithContext("GET " + target);
+    if (error.code == ErrorCode::kPeerUnavailable) error.code = ErrorCode::kInternal;
+    return Fail(std::move(error));
   }
-  if (answer.status / 100 == 2) return body;
-  Error error(ErrorCodeByName(TextOf(body, "code")),
-              "GET " + target + ": " + TextOf(body, "detail", TextOf(body, "title")),
-              TextOf(body, "hint"));
-  if (error.code == ErrorCode::kPeerUnavailable) error.code = ErrorCode::kInternal;
-  return Fail(std::move(error));
+  auto tree = nlohmann::json::parse(*body, nullptr, /*allow_exceptions=*/false);
+  if (!tree.is_discarded()) return tree;
+  return Fail(ErrorCode::kInternal, "GET " + target + " was answered without JSON");
 }
 
 }  // namespace gantry::gantryctl

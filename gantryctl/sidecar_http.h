@@ -1,40 +1,35 @@
-// Calls the REST interface of a sidecar over its Unix socket. Used by one thread at a time.
+// Asks the REST interface of a sidecar over its Unix socket, and explains why there is no answer.
+// Thread-safe.
 #pragma once
 
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/http/unix_http.h"
 
 namespace gantry::gantryctl {
 
-struct HttpAnswer {
-  int status = 0;
-  std::string body;
-};
-
 class SidecarHttp {
  public:
-  explicit SidecarHttp(std::string socket_path, milliseconds timeout = milliseconds(10'000));
-  ~SidecarHttp();
+  explicit SidecarHttp(std::string socket_path, milliseconds timeout = milliseconds(10'000))
+      : http_(std::move(socket_path)), timeout_(timeout) {}
 
-  const std::string& socket_path() const { return socket_path_; }
+  const std::string& socket_path() const { return http_.socket_path(); }
 
   // Fails with kPeerUnavailable when nobody answers; any HTTP status is an answer.
-  Result<HttpAnswer> Get(const std::string& target);
+  Result<http::HttpReply> Get(const std::string& target);
   // The body of a 2xx answer as JSON. A problem document becomes the error that it describes.
   Result<nlohmann::json> GetJson(const std::string& target);
 
  private:
-  struct Connection;
-  // Why a request had no answer.
-  Error Explain(const std::string& what_happened, milliseconds waited) const;
+  // Says to an operator why a request had no answer.
+  Error Explain(Error error) const;
 
-  const std::string socket_path_;
+  http::UnixHttp http_;
   const milliseconds timeout_;
-  const std::unique_ptr<Connection> connection_;
 };
 
 }  // namespace gantry::gantryctl

@@ -6,9 +6,10 @@
 #include <string>
 
 #include "client/c_api/c_api_border.h"
-#include "client/session/answer_fields.h"
 #include "client/session/client_json.h"
 #include "client/session/message_bodies.h"
+#include "lib/codec/body_fields.h"
+#include "lib/http/url_escape.h"
 #include "lib/wire/hold.h"
 
 namespace gantry::client {
@@ -19,14 +20,14 @@ Status CheckId(const char* id) {
   return wire::CheckHoldId(id, "id");
 }
 
-std::string HoldTarget(const char* id) { return "/v1/holds/" + UrlEscape(id); }
+std::string HoldTarget(const char* id) { return "/v1/holds/" + http::UrlEscape(id); }
 
 Status SendHoldRequest(WorkloadSession& session, std::string_view method, const char* id,
                        const std::string& body, uint64_t* expires_unix_ms) {
   static constexpr std::array<std::string_view, 1> kKeys = {"expires_unix_ms"};
   ASSIGN_OR_RETURN(const std::string answer,
                    session.link().Request(method, HoldTarget(id), body, 0));
-  const auto fields = AnswerFields::Read(answer, kKeys);
+  const auto fields = wire::BodyFields::Read(answer, kKeys);
   if (expires_unix_ms != nullptr && fields) *expires_unix_ms = fields->Number("expires_unix_ms");
   return {};
 }
@@ -50,7 +51,7 @@ gantry_error* gantry_notify(gantry_client* client, const char* peer, const gantr
                                               peer == nullptr ? "" : peer, *message, deadline_ms);
     ASSIGN_OR_RETURN(const std::string answer,
                      session.link().Request("POST", "/v1/notifications", body, 0));
-    const auto fields = AnswerFields::Read(answer, kKeys);
+    const auto fields = wire::BodyFields::Read(answer, kKeys);
     if (id == nullptr) return {};
     char* text = ::strdup(fields ? fields->Text("id").c_str() : "");
     if (text == nullptr) throw std::bad_alloc();
@@ -84,7 +85,7 @@ gantry_error* gantry_hold_release(gantry_client* client, const char* id, int* en
   return EnterObject(client, [&]() -> Status {
     RETURN_IF_ERROR(CheckId(id));
     const std::string target =
-        HoldTarget(id) + "?workload=" + UrlEscape(client->session->link().workload());
+        HoldTarget(id) + "?workload=" + http::UrlEscape(client->session->link().workload());
     ASSIGN_OR_RETURN(const std::string answer,
                      client->session->link().Request("DELETE", target, "", 0));
     if (ended != nullptr) *ended = answer.empty();  // else it says who reads

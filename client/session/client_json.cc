@@ -4,53 +4,27 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <utility>
 
-#include "client/session/answer_fields.h"
-#include "client/session/json_text_of.h"
 #include "lib/base/base64.h"
-#include "lib/base/json_text.h"
+#include "lib/codec/body_fields.h"
+#include "lib/codec/body_writer.h"
+#include "lib/codec/json_text_of.h"
+#include "lib/http/reply_problem.h"
+#include "lib/wire/registration_body.h"
 #include "lib/wire/transfer_request.h"
 
 namespace gantry::client {
 namespace {
 
+using wire::BodyFields;
+using wire::BodyFormat;
+using wire::BodyWriter;
+
 // In the order of GANTRY_QUEUED and following.
 constexpr std::array<std::string_view, 7> kStates = {"queued", "running",   "stopping", "succeeded",
                                                      "failed", "cancelled", "expired"};
-
-void AppendNumber(std::string* out, uint64_t value) {
-  std::array<char, 20> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  out->append(digits.data(), end);
-}
-
-void AppendMember(std::string* out, std::string_view key, std::string_view text) {
-  out->append(out->back() == '{' ? "\"" : ",\"").append(key).append("\":").append(JsonQuote(text));
-}
-
-void AppendMember(std::string* out, std::string_view key, uint64_t value) {
-  out->append(out->back() == '{' ? "\"" : ",\"").append(key).append("\":");
-  AppendNumber(out, value);
-}
-
-template <typename Items, typename Append>
-void AppendArray(std::string* out, std::string_view key, const Items& items, Append append) {
-  out->append(out->back() == '{' ? "\"" : ",\"").append(key).append("\":[");
-  bool first = true;
-  for (const auto& item : items) {
-    if (!first) out->push_back(',');
-    first = false;
-    append(item);
-  }
-  out->push_back(']');
-}
-
-void AppendStrings(std::string* out, std::string_view key, std::span<const std::string> items) {
-  AppendArray(out, key, items, [out](const std::string& item) { *out += JsonQuote(item); });
-}
 
 tl::unexpected<Error> NotUnderstood(std::string_view what) {
   return Fail(ErrorCode::kVersionMismatch,
@@ -64,167 +38,113 @@ const void* AllocationOf(const ResolvedPiece& piece) {
   return std::get<GpuPiece>(piece).allocation.get();
 }
 
-void AppendArena(std::string* out, const Arena& arena) {
-  *out += "{";
-  AppendMember(out, "kind", "host");
-  AppendMember(out, "fd_token", arena.fd_token);
-  AppendMember(out, "size", arena.bytes());
-  *out += "}";
+void WriteArena(BodyWriter& out, const Arena& arena) {
+  out.BeginObject().Field("kind", "host").Field("fd_token", arena.fd_token);
+  out.Field("size", arena.bytes()).EndObject();
 }
 
-void AppendGpuAllocation(std::string* out, const GpuAllocation& allocation) {
-  *out += "{";
-  AppendMember(out, "kind", "gpu");
-  AppendMember(out, "size", allocation.range.size);
-  AppendMember(out, "device_uuid", allocation.device_uuid);
-  AppendMember(out, "buffer_id", allocation.buffer_id);
+void WriteGpuAllocation(BodyWriter& out, const GpuAllocation& allocation) {
+  out.BeginObject().Field("kind", "gpu").Field("size", allocation.range.size);
+  out.Field("device_uuid", allocation.device_uuid).Field("buffer_id", allocation.buffer_id);
   // In the namespace of this process: a handle is not opened by a process of the same number.
-  AppendMember(out, "pid", static_cast<uint64_t>(::getpid()));
+  out.Field("pid", ::getpid());
   if (allocation.fd_token.empty()) {
     const auto& handle = allocation.ipc_handle.bytes;
-    AppendMember(out, "ipc_handle",
-                 Base64Of({reinterpret_cast<const char*>(handle.data()), handle.size()}));
+    out.Field("ipc_handle",
+              Base64Of({reinterpret_cast<const char*>(handle.data()), handle.size()}));
   } else {
-    AppendMember(out, "fd_token", allocation.fd_token);
-    if (allocation.fd_offset) AppendMember(out, "fd_offset", *allocation.fd_offset);
+    out.Field("fd_token", allocation.fd_token);
+    if (allocation.fd_offset) out.Field("fd_offset", *allocation.fd_offset);
   }
   if (const wire::DmaBufSpec& dma_buf = allocation.dma_buf; !dma_buf.fd_token.empty()) {
-    *out += ",\"dma_buf\":{";
-    AppendMember(out, "fd_token", dma_buf.fd_token);
-    AppendMember(out, "offset", dma_buf.offset);
-    AppendMember(out, "size", dma_buf.size);
-    *out += "}";
-  } else if (!allocation.no_dma_buf_because.empty()) {
-    AppendMember(out, "no_dma_buf_because", allocation.no_dma_buf_because);
+    out.Key("dma_buf").BeginObject().Field("fd_token", dma_buf.fd_token);
+    out.Field("offset", dma_buf.offset).Field("size", dma_buf.size).EndObject();
+  } else {
+    out.OptionalField("no_dma_buf_because", allocation.no_dma_buf_because);
   }
-  *out += "}";
+  out.EndObject();
 }
 
-constexpr std::array<std::string_view, 5> kProblemKeys = {"code", "detail", "title", "hint",
-                                                          "field"};
+void WritePiece(BodyWriter& out, const ResolvedPiece& piece, size_t allocation) {
+  out.BeginObject().Field("allocation", allocation);
+  std::visit(
+      [&](const auto& part) { out.Field("offset", part.offset).Field("length", part.bytes); },
+      piece);
+  out.EndObject();
+}
 
-// The problem details below `prefix`; nullopt when there are none.
-std::optional<Error> ProblemIn(const AnswerFields& fields, const std::string& prefix) {
-  const std::string name = fields.Text(prefix + "code");
-  if (name.empty()) return std::nullopt;
-  Error error(ErrorCodeByName(name), fields.Text(prefix + "detail"), fields.Text(prefix + "hint"),
-              fields.Text(prefix + "field"));
-  if (error.message.empty()) error.message = fields.Text(prefix + "title");
-  const bool unknown = InfoOf(error.code).name != name;
-  return unknown ? std::move(error).WithContext("code '" + name + "'") : error;
+// Writes the members of a buffer behind its pieces.
+void WriteRest(BodyWriter& out, const BufferRequest& buffer) {
+  out.Key("access").BeginList();
+  if (buffer.access.remote_read) out.Text(wire::kRemoteRead);
+  if (buffer.access.remote_write) out.Text(wire::kRemoteWrite);
+  out.EndList();
+  if (buffer.layout) {
+    out.Key("layout").BeginObject().Field("block_bytes", buffer.layout->block_bytes);
+    out.Field("block_stride", buffer.layout->block_stride);
+    out.Field("blocks", buffer.layout->blocks).EndObject();
+  }
+  if (buffer.verify.empty()) return;
+  out.Key("verify").BeginList();
+  for (const wire::NoncePlace& place : buffer.verify) {
+    out.BeginObject().Field("offset", place.offset);
+    out.Field("nonce", Base64Of(place.nonce)).EndObject();
+  }
+  out.EndList();
 }
 
 }  // namespace
 
 Result<std::string> TransferAnswer::Json() const {
-  if (auto json = JsonOf(body)) return *std::move(json);
+  if (auto json = wire::JsonOf(body)) return *std::move(json);
   return NotUnderstood("text");
 }
 
-std::string UrlEscape(std::string_view text) {
-  static constexpr char kHex[] = "0123456789ABCDEF";
-  std::string escaped;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '.' || c == '_';
-    if (plain) {
-      escaped += c;
-      continue;
-    }
-    const auto byte = static_cast<uint8_t>(c);
-    escaped += '%';
-    escaped += kHex[byte >> 4];
-    escaped += kHex[byte & 15];
-  }
-  return escaped;
-}
-
-Result<std::string> BodyOrProblem(HttpReply reply) {
-  if (reply.status >= 200 && reply.status < 300) return std::move(reply.body);
-  const auto fields = AnswerFields::Read(reply.body, kProblemKeys);
-  auto problem = fields ? ProblemIn(*fields, "") : std::nullopt;
-  if (problem) return Fail(*std::move(problem));
-  return Fail(ErrorCode::kInternal,
-              "the sidecar answered with status " + std::to_string(reply.status));
-}
-
 std::string LeaseBody(std::string_view engine_id) {
-  std::string body = "{";
-  if (!engine_id.empty()) AppendMember(&body, "engine_id", engine_id);
-  return body + "}";
+  BodyWriter body(BodyFormat::kJson);
+  return body.BeginObject().OptionalField("engine_id", engine_id).EndObject().Take();
 }
 
 std::string RegistrationBody(std::string_view workload, std::span<const BufferRequest> buffers) {
   std::map<const void*, size_t> indices;
-  std::vector<const ResolvedPiece*> allocations;  // a piece of each
+  BodyWriter body(BodyFormat::kJson);
+  body.BeginObject().Field("workload", workload).Key("allocations").BeginList();
   for (const BufferRequest& buffer : buffers) {
     for (const ResolvedPiece& piece : buffer.pieces) {
-      if (indices.emplace(AllocationOf(piece), allocations.size()).second) {
-        allocations.push_back(&piece);
+      if (!indices.emplace(AllocationOf(piece), indices.size()).second) continue;
+      if (const auto* extent = std::get_if<Extent>(&piece)) {
+        WriteArena(body, *extent->arena);
+      } else {
+        WriteGpuAllocation(body, *std::get<GpuPiece>(piece).allocation);
       }
     }
   }
-  std::string body = "{";
-  AppendMember(&body, "workload", workload);
-  AppendArray(&body, "allocations", allocations, [&](const ResolvedPiece* piece) {
-    if (const auto* extent = std::get_if<Extent>(piece)) {
-      AppendArena(&body, *extent->arena);
-    } else {
-      AppendGpuAllocation(&body, *std::get<GpuPiece>(*piece).allocation);
+  body.EndList().Key("buffers").BeginList();
+  for (const BufferRequest& buffer : buffers) {
+    body.BeginObject().Field("name", buffer.name).Key("pieces").BeginList();
+    for (const ResolvedPiece& piece : buffer.pieces) {
+      WritePiece(body, piece, indices.at(AllocationOf(piece)));
     }
-  });
-  AppendArray(&body, "buffers", buffers, [&](const BufferRequest& buffer) {
-    body += "{";
-    AppendMember(&body, "name", buffer.name);
-    AppendArray(&body, "pieces", buffer.pieces, [&](const ResolvedPiece& piece) {
-      body += "{";
-      AppendMember(&body, "allocation", indices.at(AllocationOf(piece)));
-      std::visit(
-          [&](const auto& part) {
-            AppendMember(&body, "offset", part.offset);
-            AppendMember(&body, "length", part.bytes);
-          },
-          piece);
-      body += "}";
-    });
-    std::vector<std::string> access;
-    if (buffer.access.remote_read) access.emplace_back("remote_read");
-    if (buffer.access.remote_write) access.emplace_back("remote_write");
-    AppendStrings(&body, "access", access);
-    if (buffer.layout) {
-      body += ",\"layout\":{";
-      AppendMember(&body, "block_bytes", buffer.layout->block_bytes);
-      AppendMember(&body, "block_stride", buffer.layout->block_stride);
-      AppendMember(&body, "blocks", buffer.layout->blocks);
-      body += "}";
-    }
-    if (!buffer.verify.empty()) {
-      AppendArray(&body, "verify", buffer.verify, [&](const wire::NoncePlace& place) {
-        body += "{";
-        AppendMember(&body, "offset", place.offset);
-        AppendMember(&body, "nonce", Base64Of(place.nonce));
-        body += "}";
-      });
-    }
-    body += "}";
-  });
-  return body + "}";
+    body.EndList();
+    WriteRest(body, buffer);
+    body.EndObject();
+  }
+  return body.EndList().EndObject().Take();
 }
 
 std::string SuspensionBody(std::string_view workload, const std::vector<std::string>* names,
                            std::optional<uint64_t> drain_ms, std::string_view memory) {
-  std::string body = "{";
-  AppendMember(&body, "workload", workload);
-  if (names != nullptr) AppendStrings(&body, "buffers", *names);
-  if (drain_ms) AppendMember(&body, "drain_ms", *drain_ms);
-  if (!memory.empty()) AppendMember(&body, "memory", memory);
-  return body + "}";
+  BodyWriter body(BodyFormat::kJson);
+  body.BeginObject().Field("workload", workload);
+  if (names != nullptr) body.Field("buffers", *names);
+  if (drain_ms) body.Field("drain_ms", *drain_ms);
+  return body.OptionalField("memory", memory).EndObject().Take();
 }
 
 Result<LeaseAnswer> ReadLease(std::string_view body) {
   static constexpr std::array<std::string_view, 4> kKeys = {"lease_token", "generation",
                                                             "handoff_socket", "wants_dma_bufs"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("lease");
   LeaseAnswer answer = {fields->Text("lease_token"), fields->Text("generation"),
                         fields->Text("handoff_socket"), fields->Flag("wants_dma_bufs")};
@@ -234,7 +154,7 @@ Result<LeaseAnswer> ReadLease(std::string_view body) {
 
 Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
   static constexpr std::array<std::string_view, 3> kKeys = {"name", "id", "generation"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   std::vector<BufferAnswer> buffers;
   while (fields) {
     const std::string prefix = "buffers/" + std::to_string(buffers.size()) + "/";
@@ -252,7 +172,7 @@ Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
 Result<ViewAnswer> ReadView(std::string body) {
   static constexpr std::array<std::string_view, 5> kKeys = {"id", "pair_count", "bytes_per_block",
                                                             "group", "local"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   if (!fields || fields->Text("id").empty()) return NotUnderstood("view");
   ViewAnswer answer;
   answer.id = fields->Text("id");
@@ -277,7 +197,7 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
       "fence_us",     "queue_us",       "move_us",         "copy_us",     "total_us",
       "code",         "detail",         "title",           "hint",        "field",
       "executor"};
-  const auto fields = AnswerFields::Read(body, kKeys);
+  const auto fields = BodyFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("transfer");
   const auto state = std::find(kStates.begin(), kStates.end(), fields->Text("state"));
   if (state == kStates.end()) return NotUnderstood("state of a transfer");
@@ -300,7 +220,7 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
   status.move_us = fields->Number("timings/move_us");
   status.copy_us = fields->Number("timings/copy_us");
   status.total_us = fields->Number("timings/total_us");
-  answer.error = ProblemIn(*fields, "error/");
+  answer.error = http::ProblemIn(*fields, "error/");
   answer.body = std::move(body);
   return answer;
 }

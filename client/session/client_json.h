@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "client/http/http_reply_parser.h"
 #include "client/include/gantry.h"
 #include "client/memory/arena.h"
 #include "client/memory/gpu_resolver.h"
@@ -67,12 +66,6 @@ struct ViewAnswer {
   std::vector<Pair> pairs;  // in order, one group after the other
   std::string json;
 };
-
-// `text` for a path segment or a query value.
-std::string UrlEscape(std::string_view text);
-
-// The body of a reply in the 200s; else the problem in it as an Error.
-Result<std::string> BodyOrProblem(HttpReply reply);
 
 std::string LeaseBody(std::string_view engine_id);
 std::string RegistrationBody(std::string_view workload, std::span<const BufferRequest> buffers);

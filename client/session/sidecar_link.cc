@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "lib/base/json_text.h"
+#include "lib/http/reply_problem.h"
+#include "lib/http/url_escape.h"
 
 namespace gantry::client {
 namespace {
@@ -44,7 +46,7 @@ SidecarLink::SidecarLink(SessionOptions options, std::string api_socket)
     : options_(std::move(options)), http_(std::move(api_socket)), silence_(options_.timeout) {}
 
 Status SidecarLink::Attach() {
-  const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
+  const std::string target = "/v1/workloads/" + http::UrlEscape(options_.workload);
   const std::string body = LeaseBody(options_.engine_id);
   ASSIGN_OR_RETURN(const std::string answer, Exchange({.method = "PUT",
                                                        .target = target,
@@ -69,7 +71,7 @@ Status SidecarLink::Close(milliseconds longest) {
   Status outcome;
   // The name may belong to a newer registration once this lease is gone.
   if (longest.count() > 0 && lease_->alive()) {
-    const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
+    const std::string target = "/v1/workloads/" + http::UrlEscape(options_.workload);
     auto reply = http_.Send({.method = "DELETE",
                              .target = target,
                              .bearer = lease_answer_.lease_token,
@@ -77,7 +79,8 @@ Status SidecarLink::Close(milliseconds longest) {
     if (!reply) {
       outcome = Fail(std::move(reply).error());
     } else if (reply->status != 404) {
-      if (auto answer = BodyOrProblem(*std::move(reply)); !answer) outcome = Fail(answer.error());
+      if (auto answer = http::BodyOrProblem(*std::move(reply)); !answer)
+        outcome = Fail(answer.error());
     }
   }
   http_.Close();
@@ -90,7 +93,7 @@ Status SidecarLink::Ping() {
   return lease_->Ping();
 }
 
-Result<std::string> SidecarLink::Exchange(HttpRequest request, std::string* raw) {
+Result<std::string> SidecarLink::Exchange(http::HttpRequest request, std::string* raw) {
   if (closed_) return Fail(Closed());
   request.bearer = lease_answer_.lease_token;
   auto reply = http_.Send(request);
@@ -101,7 +104,7 @@ Result<std::string> SidecarLink::Exchange(HttpRequest request, std::string* raw)
     return Fail(lease_ == nullptr ? std::move(reply).error() : Lost(std::move(reply).error()));
   }
   if (raw != nullptr) *raw = reply->body;
-  auto body = BodyOrProblem(*std::move(reply));
+  auto body = http::BodyOrProblem(*std::move(reply));
   // Another sidecar has answered, which knows nothing of this client, or the lease was ended.
   if (!body && lease_ != nullptr && !lease_->alive()) {
     body.error().code = ErrorCode::kSidecarLost;

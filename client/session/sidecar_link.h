@@ -11,12 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "client/http/unix_http.h"
 #include "client/session/client_json.h"
 #include "client/session/handoff_lease.h"
 #include "client/session/silence.h"
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/http/unix_http.h"
 
 namespace gantry::client {
 
@@ -45,7 +45,7 @@ class SidecarLink {
 
   // The body of the answer, or the problem in it. kSidecarLost: the sidecar or the lease is gone.
   // `raw`: the body, also when it is a problem.
-  Result<std::string> Exchange(HttpRequest request, std::string* raw = nullptr);
+  Result<std::string> Exchange(http::HttpRequest request, std::string* raw = nullptr);
   Result<std::string> Post(std::string_view target, std::string_view body, uint64_t wait_ms);
   // Checks what callers say of method and target.
   Result<std::string> Request(std::string_view method, std::string_view target,
@@ -76,7 +76,7 @@ class SidecarLink {
 
  private:
   const SessionOptions options_;
-  UnixHttp http_;
+  http::UnixHttp http_;
   Silence silence_;
   LeaseAnswer lease_answer_;             // constant after Attach
   std::unique_ptr<HandoffLease> lease_;  // constant after Attach

@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "client/session/message_bodies.h"
+#include "lib/base/json_text.h"
 
 namespace gantry::client {
 namespace {
+
+bool IsText(const char* text) { return text == nullptr || IsUtf8(text); }
 
 // For a transfer that has groups.
 Status CheckGroups(const gantry_transfer_spec& spec) {
@@ -66,6 +69,11 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
     return wrong("no path is named; NULL stands for any", "require_path");
   }
   if (spec.notify != nullptr) RETURN_IF_ERROR(CheckMessage(*spec.notify));
+  // The sidecar would get another text.
+  const char* const request_id = spec.notify != nullptr ? spec.notify->request_id : nullptr;
+  if (!IsText(spec.hold)) return wrong("it is not UTF-8", "hold");
+  if (!IsText(spec.user_data)) return wrong("it is not UTF-8", "user_data");
+  if (!IsText(request_id)) return wrong("it is not UTF-8", "notify/request_id");
   if (spec.group_count != 0) return CheckGroups(spec);
   if (spec.range_count == 0 && spec.block_count == 0 && spec.local_blocks == nullptr) {
     return wrong("neither blocks nor ranges", "ranges");

@@ -1,7 +1,12 @@
 #include "lib/codec/body_writer.h"
 
+#include <endian.h>
+
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <cmath>
+#include <cstring>
 
 #include "lib/base/json_text.h"
 
@@ -9,9 +14,11 @@ namespace gantry::wire {
 namespace {
 
 // RFC 8949: major types and the openings and end of what has no stated length.
-constexpr uint8_t kUnsignedMajor = 0, kNegativeMajor = 1, kTextMajor = 3;
+constexpr uint8_t kUnsignedMajor = 0, kNegativeMajor = 1, kBytesMajor = 2, kTextMajor = 3,
+                  kListMajor = 4;
 constexpr char kOpenList = '\x9f', kOpenMap = '\xbf', kBreak = '\xff';
-constexpr char kFalse = '\xf4', kTrue = '\xf5';
+constexpr std::string_view kFalse = "\xf4", kTrue = "\xf5", kNull = "\xf6";
+constexpr char kReal = '\xfb';
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 bool IsPlain(std::string_view text) {
@@ -35,7 +42,8 @@ std::string Replaced(std::string_view text) {
 }
 
 constexpr size_t kHeadBytesMax = 9;
-constexpr size_t kDecimalBytesMax = 20;
+constexpr size_t kIntegerBytesMax = 20;
+constexpr size_t kDecimalBytesMax = 32;  // also of a real number
 
 // The first bytes of an item: its type, and a length or value.
 char* WriteHead(char* at, uint8_t major, uint64_t value) {
@@ -54,24 +62,21 @@ char* Copy(char* at, std::string_view text) { return std::copy(text.begin(), tex
 
 }  // namespace
 
-// At least to twice the size: most of what is written is short.
-void BodyWriter::Grow(size_t bytes) { out_.resize(std::max(2 * out_.size(), size_ + bytes)); }
+// Grows at least to twice the size: most of what is written is short.
+inline char* BodyWriter::Room(size_t bytes) {
+  if (out_.size() - size_ < bytes) out_.resize(std::max(2 * out_.size(), size_ + bytes));
+  return out_.data() + size_;
+}
 
 // One byte at most.
-char* BodyWriter::Separated(char* at) {
+inline char* BodyWriter::Separated(char* at) {
   if (!cbor_ && !first_) *at++ = ',';
   first_ = false;
   return at;
 }
 
-void BodyWriter::Put(char c) {
-  char* const at = Separated(Room(2));
-  *at = c;
-  WroteUpTo(at + 1);
-}
-
 void BodyWriter::Open(char c) {
-  Put(c);
+  Append({&c, 1});
   first_ = true;
 }
 
@@ -82,18 +87,35 @@ void BodyWriter::Close(char c) {
   first_ = false;
 }
 
-void BodyWriter::Head(uint8_t major, uint64_t value) {
-  WroteUpTo(WriteHead(Room(kHeadBytesMax), major, value));
-}
-
 void BodyWriter::Append(std::string_view text) {
   WroteUpTo(Copy(Separated(Room(text.size() + 1)), text));
 }
 
-template <typename Integer>
-void BodyWriter::AppendDecimal(Integer value) {
+template <typename Number>
+void BodyWriter::AppendDecimal(Number value) {
   char* const at = Separated(Room(kDecimalBytesMax + 1));
   WroteUpTo(std::to_chars(at, at + kDecimalBytesMax, value).ptr);
+}
+
+// A list in one go. In CBOR it has a stated length, which takes fewer bytes.
+BodyWriter& BodyWriter::Numbers(std::span<const uint64_t> values) {
+  const size_t bytes_max = cbor_ ? kHeadBytesMax : kIntegerBytesMax + 1;
+  char* at = Separated(Room(bytes_max * values.size() + kHeadBytesMax));
+  if (cbor_) {
+    at = WriteHead(at, kListMajor, values.size());
+    for (const uint64_t value : values) at = WriteHead(at, kUnsignedMajor, value);
+  } else {
+    *at++ = '[';
+    first_ = true;
+    for (const uint64_t value : values) {
+      at = Separated(at);
+      at = std::to_chars(at, at + kIntegerBytesMax, value).ptr;
+    }
+    *at++ = ']';
+    first_ = false;
+  }
+  WroteUpTo(at);
+  return *this;
 }
 
 BodyWriter& BodyWriter::BeginObject() {
@@ -132,6 +154,14 @@ BodyWriter& BodyWriter::Key(std::string_view key) {
   return *this;
 }
 
+BodyWriter& BodyWriter::AnyKey(std::string_view key) {
+  if (cbor_ || IsPlain(key)) return Key(key);
+  Append(JsonQuote(key));
+  Close(':');
+  first_ = true;
+  return *this;
+}
+
 BodyWriter& BodyWriter::Text(std::string_view text) {
   if (cbor_) {
     if (!IsUtf8(text)) return Text(Replaced(text));
@@ -150,17 +180,13 @@ BodyWriter& BodyWriter::Text(std::string_view text) {
 }
 
 BodyWriter& BodyWriter::Bool(bool value) {
-  if (cbor_) {
-    Put(value ? kTrue : kFalse);
-  } else {
-    Append(value ? "true" : "false");
-  }
+  Append(cbor_ ? (value ? kTrue : kFalse) : (value ? "true" : "false"));
   return *this;
 }
 
 BodyWriter& BodyWriter::Unsigned(uint64_t value) {
   if (cbor_) {
-    Head(kUnsignedMajor, value);
+    WroteUpTo(WriteHead(Room(kHeadBytesMax), kUnsignedMajor, value));
   } else {
     AppendDecimal(value);
   }
@@ -170,10 +196,39 @@ BodyWriter& BodyWriter::Unsigned(uint64_t value) {
 BodyWriter& BodyWriter::Signed(int64_t value) {
   if (value >= 0) return Unsigned(static_cast<uint64_t>(value));
   if (cbor_) {
-    Head(kNegativeMajor, static_cast<uint64_t>(-(value + 1)));
+    WroteUpTo(WriteHead(Room(kHeadBytesMax), kNegativeMajor, ~static_cast<uint64_t>(value)));
   } else {
     AppendDecimal(value);
   }
+  return *this;
+}
+
+BodyWriter& BodyWriter::Real(double value) {
+  if (!std::isfinite(value)) return Null();
+  if (cbor_) {
+    const uint64_t bytes = htobe64(std::bit_cast<uint64_t>(value));
+    char* const at = Room(1 + sizeof(bytes));
+    *at = kReal;
+    std::memcpy(at + 1, &bytes, sizeof(bytes));
+    WroteUpTo(at + 1 + sizeof(bytes));
+  } else {
+    AppendDecimal(value);
+  }
+  return *this;
+}
+
+BodyWriter& BodyWriter::Null() {
+  Append(cbor_ ? kNull : "null");
+  return *this;
+}
+
+BodyWriter& BodyWriter::Packed(std::span<const uint64_t> values) {
+  char* at = WriteHead(Room(kHeadBytesMax + 4 * values.size()), kBytesMajor, 4 * values.size());
+  for (const uint64_t value : values) {
+    const uint32_t bytes = htole32(static_cast<uint32_t>(value));
+    std::memcpy(std::exchange(at, at + sizeof(bytes)), &bytes, sizeof(bytes));
+  }
+  WroteUpTo(at);
   return *this;
 }
 

@@ -55,13 +55,6 @@ void WriteWorkers(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->EndList();
 }
 
-void WriteList(std::string_view key, const std::vector<std::string>& values,
-               wire::BodyWriter* writer) {
-  writer->Key(key).BeginList();
-  for (const std::string& value : values) writer->Text(value);
-  writer->EndList();
-}
-
 void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->Key("gpus").BeginList();
   for (const GpuView& gpu : status.gpus) {
@@ -69,9 +62,9 @@ void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
         .Field("uuid", gpu.uuid)
         .Field("workers", gpu.workers)
         .Field("free_bytes", gpu.free_bytes)
-        .Field("bytes", gpu.bytes);
-    WriteList("reaches", gpu.reaches, writer);
-    writer->EndObject();
+        .Field("bytes", gpu.bytes)
+        .Field("reaches", gpu.reaches)
+        .EndObject();
   }
   writer->EndList();
 }
@@ -97,11 +90,11 @@ void WritePod(const StatusInfo& status, wire::BodyWriter* writer) {
     writer->Key("slot")
         .BeginObject()
         .Field("id", slot->id)
-        .OptionalField("container", slot->container);
-    WriteList("gpus", slot->gpus, writer);
-    WriteList("peer_gpus", slot->peer_gpus, writer);
-    WriteList("rdma_devices", slot->rdma_devices, writer);
-    writer->EndObject();
+        .OptionalField("container", slot->container)
+        .Field("gpus", slot->gpus)
+        .Field("peer_gpus", slot->peer_gpus)
+        .Field("rdma_devices", slot->rdma_devices)
+        .EndObject();
   }
   writer->Key("findings").BeginList();
   for (const pod::Finding& finding : status.findings) {
@@ -191,9 +184,7 @@ Result<http::Response> GetInfo(const ApiDependencies& api, const http::Request& 
   writer.Key("memory_kinds").BeginList();
   for (const wire::MemoryKind kind : wire::kMemoryKinds) writer.Text(NameOf(kind));
   writer.EndList();
-  writer.Key("capabilities").BeginList();
-  for (const std::string_view capability : kCapabilities) writer.Text(capability);
-  writer.EndList().EndObject();
+  writer.Field("capabilities", kCapabilities).EndObject();
   return Reply(request, 200, std::move(writer));
 }
 

@@ -61,9 +61,7 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
     WriteError(*transfer.error, writer);
   }
   if (transfer.failed_items != nullptr && !transfer.failed_items->empty()) {
-    writer->Key("failed_items").BeginList();
-    for (const uint32_t item : *transfer.failed_items) writer->Unsigned(item);
-    writer->EndList();
+    writer->Field("failed_items", *transfer.failed_items);
     if (transfer.failed_items_truncated) writer->Key("failed_items_truncated").Bool(true);
   }
   if (transfer.notified) writer->Field("notified", *transfer.notified);

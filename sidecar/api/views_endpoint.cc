@@ -52,9 +52,7 @@ void WriteView(const View& view, Pairs pairs, wire::BodyWriter* writer) {
   }
   writer->EndList();
   if (pairs == Pairs::kShown) WritePairs(view, writer);
-  writer->Key("warnings").BeginList();
-  for (const std::string& warning : view.warnings) writer->Text(warning);
-  writer->EndList().EndObject();
+  writer->Field("warnings", view.warnings).EndObject();
 }
 
 }  // namespace

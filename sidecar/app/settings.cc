@@ -40,13 +40,9 @@ void WriteBounds(wire::BodyWriter& out, const Bounds& bounds) {
   if (const auto* const range = std::get_if<Range>(&bounds)) {
     out.Field("minimum", range->minimum).Field("maximum", range->maximum);
   } else if (const auto* const words = std::get_if<Words>(&bounds)) {
-    out.Key("values").BeginList();
-    for (const std::string_view word : *words) out.Text(word);
-    out.EndList();
+    out.Field("values", *words);
   } else if (const auto* const numbers = std::get_if<Numbers>(&bounds)) {
-    out.Key("values").BeginList();
-    for (const uint32_t number : *numbers) out.Unsigned(number);
-    out.EndList();
+    out.Field("values", *numbers);
   }
 }
 

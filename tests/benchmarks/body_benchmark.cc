@@ -4,10 +4,8 @@
 
 #include <cstdlib>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "client/session/cbor_writer.h"
 #include "lib/codec/body_writer.h"
 #include "lib/wire/transfers_body.h"
 
@@ -71,23 +69,10 @@ void BlocksPacked(benchmark::State& state) {
   for (int64_t i = 0; i < state.range(0); ++i) {
     ids.push_back(static_cast<uint64_t>(i * 7919 % 100'000));
   }
-  client::CborWriter writer(0);
-  writer.Map(6);
-  for (const auto& [key, text] : {std::pair("workload", "decode-0"), {"op", "read"}}) {
-    writer.Text(key);
-    writer.Text(text);
-  }
-  for (const auto& [key, text] :
-       {std::pair("local", "kv.0"), {"remote", "prefill-7/engine/kv.0"}}) {
-    writer.Text(key);
-    writer.Array(1);
-    writer.Text(text);
-  }
-  for (const char* side : {"local_blocks", "remote_blocks"}) {
-    writer.Text(side);
-    writer.PackedUnsigned(ids);
-  }
-  Read(state, BodyFormat::kCbor, std::move(writer).Take());
+  BodyWriter writer(BodyFormat::kCbor);
+  WriteHead(writer);
+  for (const char* side : {"local_blocks", "remote_blocks"}) writer.Key(side).Packed(ids);
+  Read(state, BodyFormat::kCbor, writer.EndObject().Take());
 }
 void RangesAsJson(benchmark::State& state) {
   Read(state, BodyFormat::kJson, RangesBody(BodyFormat::kJson, state.range(0)));

@@ -79,6 +79,13 @@ def test_lists_show_what_a_running_benchmark_does(running_bench):
     assert "bench-local" in transfers and "succeeded" in transfers and "100 %" in transfers
 
 
+def test_a_workloads_name_is_escaped_in_requests(running_bench):
+    _, api_socket = running_bench
+    for command in ("buffers", "transfers"):
+        done = run(command, "--workload", "a+b=c", "--socket", api_socket)
+        assert "no workload 'a+b=c'" in done.stderr, (command, done.stdout, done.stderr)
+
+
 def test_watch_prints_lines_where_there_is_no_terminal(running_bench):
     _, api_socket = running_bench
     watch = subprocess.Popen([GANTRYCTL, "transfers", "--watch", "--interval-ms", "50", "--socket", str(api_socket)],

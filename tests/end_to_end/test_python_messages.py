@@ -103,10 +103,9 @@ def test_gantryctl_says_what_is_at_the_socket(sidecar, tmp_path):
         listener.listen()
 
         def answer():
-            for _ in range(2):
-                with listener.accept()[0] as caller, contextlib.suppress(BrokenPipeError):
-                    caller.recv(1024)
-                    caller.sendall(b"hello\r\n\r\n")
+            with listener.accept()[0] as caller, contextlib.suppress(BrokenPipeError):
+                caller.recv(1024)
+                caller.sendall(b"hello\r\n\r\n")
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()

@@ -38,7 +38,7 @@ class PlantedViolationTest(unittest.TestCase):
         "lib/gpu/cuda/cuda_abi.h": HEADER,
         "client/session/session.h": HEADER,
         "sidecar/worker/process/copy.cc": "sigprocmask(0); bool kFdsWanted; // a chip's relationship, ownership, HIPAA, a camd\n",
-        "gantryctl/http_call.cc": "#include <httplib.h>\n// getenv and #if in a comment are fine\n",
+        "lib/http/http_call.cc": "#include <httplib.h>\n// getenv and #if in a comment are fine\n",
         "gantryctl/table.h": HEADER,
         "bench/speed.h": HEADER + '#include "gantryctl/table.h"\n',
         "lib/base/thread.h": HEADER + "std::jthread thread(std::move(work));\n",

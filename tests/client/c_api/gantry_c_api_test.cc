@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/include/gantry_memory.h"
+#include "client/include/gantry_messages.h"
 #include "lib/base/unique_fd.h"
 #include "tests/client/client_objects.h"
 
@@ -293,6 +294,16 @@ TEST(GantryCApi, TransfersThatMakeNoSenseAreRefusedHere) {
     spec.executor = executor;
     EXPECT_EQ(code(), "invalid_argument");
   }
+  spec.executor = GANTRY_EXECUTOR_ANY;
+  spec.user_data = "a\xff";  // no UTF-8
+  EXPECT_EQ(code(), "invalid_argument");
+  spec.user_data = nullptr;
+  spec.hold = "a\xff";
+  EXPECT_EQ(code(), "invalid_argument");
+  spec.hold = nullptr;
+  const gantry_message message = {"w", nullptr, 0, "\xc3"};
+  spec.notify = &message;
+  EXPECT_EQ(code(), "invalid_argument");
   EXPECT_EQ(it.sidecar.requests().size(), before);
   gantry_buffer_destroy(buffer);
 }

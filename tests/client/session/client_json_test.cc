@@ -6,9 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/memory/sealed_memfd.h"
-#include "client/session/json_text_of.h"
 #include "client/session/transfer_body.h"
-#include "lib/codec/body_writer.h"
 
 namespace gantry::client {
 namespace {
@@ -95,30 +93,12 @@ TEST(TransferBodyTest, NumbersOfEverySize) {
   }
 }
 
-TEST(ClientJson, ProblemsBecomeErrors) {
-  const auto problem =
-      BodyOrProblem({422, "application/problem+json",
-                     R"({"code":"fd_not_sealed","detail":"d","hint":"h","field":"/f"})"});
-  ASSERT_FALSE(problem);
-  EXPECT_EQ(problem.error().code, ErrorCode::kFdNotSealed);
-  EXPECT_EQ(problem.error().message, "d");
-  EXPECT_EQ(problem.error().hint, "h");
-  EXPECT_EQ(problem.error().field, "/f");
-}
-
-TEST(ClientJson, AProblemOfANewerSidecarKeepsItsName) {
-  const auto problem = BodyOrProblem({400, "", R"({"code":"from_the_future","title":"T"})"});
-  EXPECT_EQ(problem.error().code, ErrorCode::kInternal);
-  EXPECT_NE(problem.error().message.find("from_the_future"), std::string::npos);
-}
-
 TEST(ClientJson, AnswersThatAreNoneAreErrors) {
   for (const char* body : {"", "[]", "{}", "\xff", "{\"buffers\":[1]}", "{\"buffers\":[{}]}",
                            "null", "{\"state\":7}", "{\"state\":\"odd\"}", "{\"lease_token\":1}"}) {
     EXPECT_FALSE(ReadLease(body)) << body;
     EXPECT_FALSE(ReadBuffers(body)) << body;
     EXPECT_FALSE(ReadTransfer(body)) << body;
-    EXPECT_FALSE(BodyOrProblem({500, "", body})) << body;
   }
 }
 
@@ -160,30 +140,15 @@ TEST(ClientJson, ReadsATransferInBothFormats) {
   }
 }
 
-TEST(ClientJson, AnAnswerInCborIsTheSameInJson) {
-  const Json tree =
-      Json::parse(R"({"a":[],"b":{},"c":[1,[2,{"d":-3}],"x"],"e\"\n\u00e4":"\"\\\u0001\u20ac",
-      "f":true,"g":false,"h":null,"i":18446744073709551615,"j":-9223372036854775808,"k":0.1,"l":[[],[{}],[0]]})");
-  const auto json = JsonOf(CborOf(tree));
-  ASSERT_TRUE(json);
-  EXPECT_EQ(Json::parse(*json), tree);
-  wire::BodyWriter open(wire::BodyFormat::kCbor);  // lengths unknown, as the sidecar writes
-  open.BeginObject().Field("a", 1u).Key("b").BeginList().Text("c").Bool(true).EndList().EndObject();
-  EXPECT_EQ(JsonOf(open.Take()), R"({"a":1,"b":["c",true]})");
-}
-
 TEST(ClientJson, AnswersInCborThatAreNoneAreErrors) {
   const std::string body = CborOf(Json::parse(R"({"state":"running","bytes":1000,"id":"t"})"));
   ASSERT_TRUE(ReadTransfer(body));
   for (size_t bytes = 1; bytes < body.size(); ++bytes) {
     EXPECT_FALSE(ReadTransfer(body.substr(0, bytes)));
-    EXPECT_FALSE(JsonOf(body.substr(0, bytes)));
   }
-  EXPECT_FALSE(JsonOf(CborOf({{"a", Json::binary({1})}})));
   for (const std::string& nested :
        {"\xa1" + std::string(4'000'000, '\x7f'), "\xa1\x61x" + std::string(4'000'000, '\x81')}) {
     EXPECT_FALSE(ReadTransfer(nested)) << "and the stack is as deep as it was";
-    EXPECT_FALSE(JsonOf(nested));
   }
 }
 
@@ -268,10 +233,6 @@ TEST(ClientJson, ReadsWhoMovesTheBytes) {
   EXPECT_EQ(executor("self"), GANTRY_EXECUTOR_SELF);
   EXPECT_EQ(executor("peer"), GANTRY_EXECUTOR_PEER);
   EXPECT_EQ(executor("somebody"), 0);  // from the future
-}
-
-TEST(ClientJson, EscapesWhatWouldMeanSomethingInAUrl) {
-  EXPECT_EQ(UrlEscape("a.b_c-d:e+f=g/h i"), "a.b_c-d%3Ae%2Bf%3Dg%2Fh%20i");
 }
 
 }  // namespace

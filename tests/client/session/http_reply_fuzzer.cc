@@ -7,15 +7,16 @@
 #include <string>
 #include <string_view>
 
-#include "client/http/http_reply_parser.h"
 #include "client/session/client_json.h"
+#include "lib/http/http_reply_parser.h"
+#include "lib/http/reply_problem.h"
 
 namespace gantry::client {
 namespace {
 
 // The reply that `text` is, delivered in parts of `step` bytes.
-std::optional<HttpReply> Read(std::string_view text, size_t step) {
-  HttpReplyParser parser;
+std::optional<http::HttpReply> Read(std::string_view text, size_t step) {
+  http::HttpReplyParser parser;
   for (size_t at = 0; at < text.size(); at += step) {
     const auto complete = parser.Take(text.substr(at, step));
     if (!complete) return std::nullopt;
@@ -34,7 +35,7 @@ void Check(std::string_view text) {
   static_cast<void>(ReadLease(body));
   static_cast<void>(ReadBuffers(body));
   if (const auto transfer = ReadTransfer(body)) static_cast<void>(transfer->Json());
-  static_cast<void>(BodyOrProblem({400, "", body}));
+  static_cast<void>(http::BodyOrProblem(http::HttpReply{400, body}));
 }
 
 }  // namespace

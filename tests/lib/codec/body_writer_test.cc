@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 namespace gantry::wire {
 namespace {
@@ -19,7 +22,14 @@ std::string Write(BodyFormat format) {
       .OptionalField("absent", "")
       .Field("least", INT64_MIN)
       .Field("small", -1)
+      .Field("half", 0.5)
+      .Field("third", 1.0 / 3)
+      .Field("endless", HUGE_VAL)
+      .Field("texts", std::vector<std::string>{"a", "b"})
+      .Field("none", std::vector<int>())
       .Field("empty", std::string());
+  writer.Field("list", std::vector<uint64_t>{0, 23, 24, 255, 256, 65536, UINT32_MAX, UINT64_MAX});
+  writer.Field("lists", std::vector<std::vector<uint64_t>>{{1, 2}, {}, {3}}).Field("last", 1);
   writer.Key("numbers").BeginList();
   for (const uint64_t number :
        {uint64_t{0}, uint64_t{23}, uint64_t{24}, uint64_t{255}, uint64_t{256}, uint64_t{65535},
@@ -38,6 +48,12 @@ TEST(BodyWriterTest, BothFormatsSayTheSame) {
   EXPECT_EQ(read["text"], "a\"\\\n\x7f\u00e9");
   EXPECT_EQ(read["bad"], "x\ufffd");
   EXPECT_EQ(read["least"], INT64_MIN);
+  EXPECT_EQ(read["half"], 0.5);
+  EXPECT_EQ(read["third"], 1.0 / 3);
+  EXPECT_TRUE(read["endless"].is_null());
+  EXPECT_EQ(read["texts"], (json{"a", "b"}));
+  EXPECT_EQ(read["list"], (json{0, 23, 24, 255, 256, 65536, UINT32_MAX, UINT64_MAX}));
+  EXPECT_EQ(read["lists"].dump(), "[[1,2],[],[3]]");
   EXPECT_EQ(read["numbers"].size(), 10u);
   EXPECT_EQ(read["numbers"][9], UINT64_MAX);
   EXPECT_EQ(read["pair"].size(), 2u);
@@ -58,6 +74,29 @@ TEST(BodyWriterTest, TextsOfAnyLengthHaveRoom) {
           format == BodyFormat::kJson ? json::parse(written) : json::from_cbor(written);
       EXPECT_EQ(read, (json{text, UINT64_MAX, INT64_MIN, false, {{text, text}, {"key", ""}}}));
     }
+  }
+}
+
+TEST(BodyWriterTest, AnyTextMayBeAKey) {
+  BodyWriter writer(BodyFormat::kJson);
+  writer.BeginObject().AnyKey("a\"\n").Null().AnyKey("b").Unsigned(1).EndObject();
+  EXPECT_EQ(writer.Take(), R"({"a\"\u000a":null,"b":1})");
+}
+
+TEST(BodyWriterTest, PacksIntegersIntoFourBytesEach) {
+  for (const size_t count : {0, 1, 5, 6, 63, 64, 16383, 16384}) {
+    std::vector<uint64_t> values;
+    std::vector<uint8_t> bytes;
+    for (size_t i = 0; i < count; ++i) {
+      values.push_back(i == 0 ? UINT32_MAX : i * 65'537);
+      for (int shift = 0; shift < 32; shift += 8) {
+        bytes.push_back(static_cast<uint8_t>(values.back() >> shift));
+      }
+    }
+    BodyWriter writer(BodyFormat::kCbor, count);
+    writer.BeginObject().Field("before", 1).Key("packed").Packed(values).Field("after", 2);
+    const json read = json::from_cbor(writer.EndObject().Take());
+    EXPECT_EQ(read, (json{{"before", 1}, {"packed", json::binary(bytes)}, {"after", 2}}));
   }
 }
 

@@ -107,6 +107,8 @@ TEST(HandoffProtocolTest, AnotherVersionIsAMismatchWhateverElseItSays) {
   const auto later = DecodeHandoffRequest(R"({"type":"attach","version":2,"new":["x"]})");
   ASSERT_FALSE(later);
   EXPECT_EQ(later.error().code, ErrorCode::kVersionMismatch);
+  const std::string rest = R"(,"lease_token":")" + std::string(32, 'a') + R"("})";
+  ExpectRefused(R"({"type":"attach","version":0)" + rest, ErrorCode::kVersionMismatch);
 }
 
 TEST(HandoffProtocolTest, DeepAndLongMessagesAreRefusedAtOnce) {
@@ -116,8 +118,9 @@ TEST(HandoffProtocolTest, DeepAndLongMessagesAreRefusedAtOnce) {
   ExpectRefused(objects);
   ExpectRefused(std::string(kHandoffMessageBytesMax + 1, ' '), ErrorCode::kBodyTooLarge);
   std::string release = R"({"type":"release","tokens":[)";
-  for (size_t i = 0; i <= kHandoffTokensMax; ++i) release += R"("x",)";
-  ExpectRefused(release + R"("x"]})");
+  const std::string token = '"' + RandomToken() + '"';
+  for (size_t i = 0; i < kHandoffTokensMax; ++i) release += token + ",";
+  ExpectRefused(release + token + "]}");
 }
 
 TEST(HandoffProtocolTest, RepliesAreReadAsStrictly) {

@@ -1,33 +1,16 @@
-#include "client/http/http_reply_parser.h"
+#include "lib/http/http_reply_parser.h"
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
 
-namespace gantry::client {
+#include "lib/http/head_lines.h"
+
+namespace gantry::http {
 namespace {
 
 tl::unexpected<Error> Malformed(std::string what) {
   return Fail(ErrorCode::kMalformedBody, "the sidecar's reply is not HTTP/1.1: " + std::move(what),
               "is this socket the API socket of a Gantry sidecar?");
-}
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return lower;
-}
-
-std::string_view Trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
-bool ParseNumber(std::string_view text, int base, uint64_t* value) {
-  const char* end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data(), end, *value, base);
-  return code == std::errc() && stop == end && !text.empty();
 }
 
 }  // namespace
@@ -78,16 +61,13 @@ Result<bool> HttpReplyParser::TakeHead() {
   const size_t end = unread_.find("\r\n\r\n");
   if (std::min(end, unread_.size()) > kHeadBytesMax) return Malformed("its head is too long");
   if (end == std::string::npos) return false;
-  std::string_view head = std::string_view(unread_).substr(0, end);
-  size_t line_end = std::min(head.find("\r\n"), head.size());
-  RETURN_IF_ERROR(TakeStatusLine(head.substr(0, line_end)));
-  while (line_end < head.size()) {
-    head.remove_prefix(line_end + 2);
-    line_end = std::min(head.find("\r\n"), head.size());
-    const std::string_view line = head.substr(0, line_end);
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos) return Malformed("a header has no colon");
-    RETURN_IF_ERROR(TakeHeader(Lower(line.substr(0, colon)), Trim(line.substr(colon + 1))));
+  std::string_view head = std::string_view(unread_).substr(0, end + 2);
+  RETURN_IF_ERROR(TakeStatusLine(TakeLine(&head).value_or("")));
+  while (!head.empty()) {
+    const auto line = TakeLine(&head);
+    const auto header = line ? HeaderIn(*line) : std::nullopt;
+    if (!header) return Malformed("a header cannot be read");
+    RETURN_IF_ERROR(TakeHeader(header->name, header->value));
   }
   unread_.erase(0, end + 4);
   if (reply_.status < 200) {
@@ -109,28 +89,26 @@ Result<bool> HttpReplyParser::TakeHead() {
 }
 
 Status HttpReplyParser::TakeStatusLine(std::string_view line) {
-  uint64_t status = 0;
-  if (!line.starts_with("HTTP/1.") || line.size() < 12 || line[8] != ' ' ||
-      !ParseNumber(line.substr(9, 3), 10, &status) || status < 100) {
-    return Malformed("no status line");
-  }
+  const bool has_status = line.starts_with("HTTP/1.") && line.size() >= 12 && line[8] == ' ';
+  const auto status = has_status ? NumberIn(line.substr(9, 3), 10) : std::nullopt;
+  if (!status || *status < 100) return Malformed("no status line");
   keep_alive_ = line[7] == '1';
-  reply_.status = static_cast<int>(status);
+  reply_.status = static_cast<int>(*status);
   return {};
 }
 
 Status HttpReplyParser::TakeHeader(std::string_view name, std::string_view value) {
-  if (name == "content-length") {
-    if (has_length_ || !ParseNumber(value, 10, &left_)) return Malformed("its Content-Length");
-    if (left_ > kBodyBytesMax) return Malformed("its body is too long");
+  if (EqualsIgnoringCase(name, "content-length")) {
+    const auto length = NumberIn(value, 10);
+    if (has_length_ || !length) return Malformed("its Content-Length");
+    if (*length > kBodyBytesMax) return Malformed("its body is too long");
+    left_ = *length;
     has_length_ = true;
-  } else if (name == "transfer-encoding") {
-    if (Lower(value) != "chunked") return Malformed("its Transfer-Encoding");
+  } else if (EqualsIgnoringCase(name, "transfer-encoding")) {
+    if (!EqualsIgnoringCase(value, "chunked")) return Malformed("its Transfer-Encoding");
     chunked_ = true;
-  } else if (name == "connection") {
-    keep_alive_ = Lower(value) != "close";
-  } else if (name == "content-type") {
-    reply_.content_type = Lower(Trim(value.substr(0, value.find(';'))));
+  } else if (EqualsIgnoringCase(name, "connection")) {
+    keep_alive_ = !EqualsIgnoringCase(value, "close");
   }
   return {};
 }
@@ -139,10 +117,10 @@ Result<bool> HttpReplyParser::TakeChunkSize() {
   const size_t end = unread_.find("\r\n");
   if (end == std::string::npos && unread_.size() < 1024) return false;
   const std::string_view line = std::string_view(unread_).substr(0, end);
-  if (end == std::string::npos || !ParseNumber(Trim(line.substr(0, line.find(';'))), 16, &left_)) {
-    return Malformed("a chunk has no size");
-  }
-  if (left_ > kBodyBytesMax - reply_.body.size()) return Malformed("its body is too long");
+  const auto size = NumberIn(Trim(line.substr(0, line.find(';'))), 16);
+  if (end == std::string::npos || !size) return Malformed("a chunk has no size");
+  if (*size > kBodyBytesMax - reply_.body.size()) return Malformed("its body is too long");
+  left_ = *size;
   unread_.erase(0, end + 2);
   stage_ = left_ == 0 ? Stage::kTrailer : Stage::kChunk;
   return true;
@@ -171,4 +149,4 @@ Result<bool> HttpReplyParser::TakeTrailer() {
   return true;
 }
 
-}  // namespace gantry::client
+}  // namespace gantry::http

@@ -1,8 +1,8 @@
-#include "client/http/http_reply_parser.h"
+#include "lib/http/http_reply_parser.h"
 
 #include <gtest/gtest.h>
 
-namespace gantry::client {
+namespace gantry::http {
 namespace {
 
 struct Outcome {
@@ -41,7 +41,6 @@ TEST_P(EveryStep, ContentLength) {
   EXPECT_TRUE(outcome.complete);
   EXPECT_TRUE(outcome.reusable);
   EXPECT_EQ(outcome.reply.status, 201);
-  EXPECT_EQ(outcome.reply.content_type, "application/json");
   EXPECT_EQ(outcome.reply.body, "abcd");
 }
 
@@ -82,7 +81,8 @@ TEST_P(EveryStep, ShortRepliesAreIncomplete) {
 TEST_P(EveryStep, RefusesWhatIsNotHttp) {
   for (const char* text :
        {"SSH-2.0-OpenSSH_9.2\r\n\r\n", "HTTP/1.1 abc\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "HTTP/1.1 200 OK\r\nno token: 1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: \x01\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 0x4\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
         "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
@@ -109,4 +109,4 @@ TEST(HttpReplyParser, BytesPastTheReplySpoilTheConnection) {
 }
 
 }  // namespace
-}  // namespace gantry::client
+}  // namespace gantry::http

@@ -1,4 +1,4 @@
-#include "client/http/unix_http.h"
+#include "lib/http/unix_http.h"
 
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -11,7 +11,7 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/poll_fd.h"
 
-namespace gantry::client {
+namespace gantry::http {
 namespace {
 
 constexpr size_t kReadBytes = 16 << 10;
@@ -93,7 +93,7 @@ Result<HttpReply> UnixHttp::Send(const HttpRequest& request) {
     struct AtTheEnd {
       ~AtTheEnd() {
         MutexLock lock(http.mutex_);
-        http.in_flight_.erase(fd);
+        std::erase(http.in_flight_, fd);
       }
       UnixHttp& http;
       int fd;
@@ -178,13 +178,13 @@ Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh, milliseconds timeout
   }
   MutexLock lock(mutex_);
   if (closed_) return closed();
-  in_flight_.insert(connection.fd.get());
+  in_flight_.push_back(connection.fd.get());
   return connection;
 }
 
 void UnixHttp::Checkin(Connection connection, bool reusable) {
   MutexLock lock(mutex_);
-  in_flight_.erase(connection.fd.get());
+  std::erase(in_flight_, connection.fd.get());
   if (!reusable || closed_ || idle_.size() >= kIdleConnectionsMax) return;
   connection.used = true;
   idle_.push_back(std::move(connection));
@@ -210,4 +210,4 @@ Error UnixHttp::Describe(Error error, const HttpRequest& request) const {
   return std::move(error).WithContext(context);
 }
 
-}  // namespace gantry::client
+}  // namespace gantry::http

@@ -1,4 +1,4 @@
-#include "client/http/unix_http.h"
+#include "lib/http/unix_http.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -9,10 +9,12 @@
 #include "lib/base/fd_passing.h"
 #include "tests/client/fake_sidecar.h"
 
-namespace gantry::client {
+namespace gantry::http {
 namespace {
 
 using namespace std::chrono_literals;
+using client::FakeRequest;
+using client::FakeSidecar;
 
 HttpRequest Get(std::string_view target, bool repeatable = true) {
   return {.method = "GET", .target = target, .repeatable = repeatable, .timeout = 5000ms};
@@ -168,4 +170,4 @@ TEST(UnixHttp, ManyThreads) {
 }
 
 }  // namespace
-}  // namespace gantry::client
+}  // namespace gantry::http

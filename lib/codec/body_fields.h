@@ -1,6 +1,6 @@
-// The few members of an answer, in JSON or CBOR, that the client reads, by path ("error/code",
-// "buffers/3/id"). Builds no tree: nlohmann's trees allocate while they are destroyed, and running
-// out of memory there would end the host's process. A value.
+// The few members of a body, in JSON or CBOR, that its reader wants, by path ("error/code",
+// "buffers/3/id"). Members that it does not know are passed over. Builds no tree: nlohmann's trees
+// allocate while they are destroyed, and running out of memory there would end a workload. A value.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 #include <string_view>
 #include <vector>
 
-namespace gantry::client {
+namespace gantry::wire {
 
-class AnswerFields {
+class BodyFields {
  public:
   // Keeps the texts, unsigned numbers and truth values whose own key is one of `keys`, of several
   // at one path the last; nullopt when `body` is no JSON object and no map of CBOR.
-  static std::optional<AnswerFields> Read(std::string_view body,
-                                          std::span<const std::string_view> keys);
+  static std::optional<BodyFields> Read(std::string_view body,
+                                        std::span<const std::string_view> keys);
 
   // "", 0 and false for what is not there or has another type.
   std::string Text(std::string_view path) const;
@@ -44,4 +44,4 @@ class AnswerFields {
   std::vector<Field> fields_;  // by path when they are many, equal ones as they came
 };
 
-}  // namespace gantry::client
+}  // namespace gantry::wire

@@ -1,5 +1,5 @@
-// How every answer of the sidecar is read: its events go to a handler of nlohmann's, and no tree is
-// built. Thread-safe.
+// Reads a body without a schema: its events go to a handler of nlohmann's, and no tree is built.
+// Thread-safe.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,10 +7,10 @@
 
 #include "lib/codec/cbor_nesting.h"
 
-namespace gantry::client {
+namespace gantry::wire {
 
 // Deeper than the sidecar nests; handlers refuse more.
-constexpr size_t kAnswerDepthMax = 32;
+constexpr size_t kBodyDepthMax = 32;
 
 // Whether it is CBOR whose root is a map: no JSON begins with such a byte.
 inline bool IsCborMap(std::string_view body) {
@@ -18,14 +18,14 @@ inline bool IsCborMap(std::string_view body) {
   return !body.empty() && static_cast<unsigned char>(body.front()) >> 5 == kMapMajor;
 }
 
-// Of JSON or CBOR. False when it cannot be read, or the handler refuses it.
+// Parses JSON or CBOR. False when it cannot be read, or the handler refuses it.
 template <typename Handler>
-bool ParseAnswer(std::string_view body, Handler* handler) {
+bool ParseBody(std::string_view body, Handler* handler) {
   using nlohmann::json;
   const bool cbor = IsCborMap(body);
-  if (cbor && wire::HasDeepTextChunks(body)) return false;
+  if (cbor && HasDeepTextChunks(body)) return false;
   return json::sax_parse(body.data(), body.data() + body.size(), handler,
                          cbor ? json::input_format_t::cbor : json::input_format_t::json);
 }
 
-}  // namespace gantry::client
+}  // namespace gantry::wire

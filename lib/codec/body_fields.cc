@@ -1,11 +1,11 @@
-#include "client/session/answer_fields.h"
+#include "lib/codec/body_fields.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "client/session/answer_parsing.h"
+#include "lib/codec/body_parsing.h"
 
-namespace gantry::client {
+namespace gantry::wire {
 namespace {
 
 constexpr size_t kFew = 64;         // are looked through faster than they are sorted
@@ -13,22 +13,22 @@ constexpr size_t kPathMax = 1'024;  // no field that anybody asks for has a long
 
 }  // namespace
 
-// Walks through the answer and knows at every value where it is.
+// Walks through the body and knows at every value where it is.
 class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
  public:
-  FieldCollector(std::span<const std::string_view> keys, AnswerFields* fields)
+  FieldCollector(std::span<const std::string_view> keys, BodyFields* fields)
       : keys_(keys), fields_(*fields) {}
 
   bool null() override { return Other(); }
-  bool boolean(bool value) override { return Keep(AnswerFields::Kind::kFlag, value ? 1 : 0); }
+  bool boolean(bool value) override { return Keep(BodyFields::Kind::kFlag, value ? 1 : 0); }
   bool number_integer(number_integer_t) override { return Other(); }
   bool number_float(number_float_t, const string_t&) override { return Other(); }
   bool binary(binary_t&) override { return Other(); }
   bool number_unsigned(number_unsigned_t value) override {
-    return Keep(AnswerFields::Kind::kNumber, value);
+    return Keep(BodyFields::Kind::kNumber, value);
   }
   bool string(string_t& value) override {
-    return Keep(AnswerFields::Kind::kText, value.size(), value);
+    return Keep(BodyFields::Kind::kText, value.size(), value);
   }
 
   bool start_object(size_t) override { return Enter(false); }
@@ -52,7 +52,7 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
   };
 
   bool Enter(bool is_array) {
-    if (levels_.empty() ? is_array : levels_.size() == kAnswerDepthMax) return false;
+    if (levels_.empty() ? is_array : levels_.size() == kBodyDepthMax) return false;
     NameElement();
     if (!levels_.empty()) path_ += '/';
     levels_.push_back({is_array, 0, path_.size()});
@@ -68,7 +68,7 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
     if (levels_.back().is_array) ++levels_.back().index;
     return true;
   }
-  bool Keep(AnswerFields::Kind kind, uint64_t number, std::string_view text = {}) {
+  bool Keep(BodyFields::Kind kind, uint64_t number, std::string_view text = {}) {
     if (levels_.empty()) return false;
     if (!levels_.back().is_array) {
       const auto name = std::string_view(path_).substr(levels_.back().prefix);
@@ -87,16 +87,16 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
   }
 
   const std::span<const std::string_view> keys_;
-  AnswerFields& fields_;
+  BodyFields& fields_;
   std::vector<Level> levels_;
   std::string path_;  // of the value that comes next
 };
 
-std::optional<AnswerFields> AnswerFields::Read(std::string_view body,
-                                               std::span<const std::string_view> keys) {
-  AnswerFields fields;
+std::optional<BodyFields> BodyFields::Read(std::string_view body,
+                                           std::span<const std::string_view> keys) {
+  BodyFields fields;
   FieldCollector collector(keys, &fields);
-  if (!ParseAnswer(body, &collector)) return std::nullopt;
+  if (!ParseBody(body, &collector)) return std::nullopt;
   if (fields.fields_.size() > kFew) {
     std::sort(fields.fields_.begin(), fields.fields_.end(), [&](const Field& a, const Field& b) {
       const int order = fields.PathOf(a).compare(fields.PathOf(b));
@@ -106,7 +106,7 @@ std::optional<AnswerFields> AnswerFields::Read(std::string_view body,
   return fields;
 }
 
-const AnswerFields::Field* AnswerFields::Find(std::string_view path, Kind kind) const {
+const BodyFields::Field* BodyFields::Find(std::string_view path, Kind kind) const {
   auto end = fields_.end();
   if (fields_.size() > kFew) {
     end = std::upper_bound(
@@ -121,20 +121,20 @@ const AnswerFields::Field* AnswerFields::Find(std::string_view path, Kind kind) 
   return nullptr;
 }
 
-std::string AnswerFields::Text(std::string_view path) const {
+std::string BodyFields::Text(std::string_view path) const {
   const Field* const field = Find(path, Kind::kText);
   if (field == nullptr) return {};
   return characters_.substr(field->start + field->path_size, field->number);
 }
 
-uint64_t AnswerFields::Number(std::string_view path) const {
+uint64_t BodyFields::Number(std::string_view path) const {
   const Field* const field = Find(path, Kind::kNumber);
   return field == nullptr ? 0 : field->number;
 }
 
-bool AnswerFields::Flag(std::string_view path) const {
+bool BodyFields::Flag(std::string_view path) const {
   const Field* const field = Find(path, Kind::kFlag);
   return field != nullptr && field->number != 0;
 }
 
-}  // namespace gantry::client
+}  // namespace gantry::wire

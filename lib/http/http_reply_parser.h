@@ -8,11 +8,10 @@
 
 #include "lib/base/result.h"
 
-namespace gantry::client {
+namespace gantry::http {
 
 struct HttpReply {
   int status = 0;
-  std::string content_type;
   std::string body;
 };
 
@@ -53,4 +52,4 @@ class HttpReplyParser {
   HttpReply reply_;
 };
 
-}  // namespace gantry::client
+}  // namespace gantry::http

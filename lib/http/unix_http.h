@@ -1,18 +1,18 @@
-// HTTP/1.1 requests to one Unix socket: a request is one write, an answer as few reads as it takes,
-// and connections are kept for the next request. Raises no SIGPIPE. Thread-safe.
+// The HTTP/1.1 client of libgantry and the command-line tools, for one Unix socket: a request is
+// one write, an answer as few reads as it takes, and connections are kept for the next request.
+// Raises no SIGPIPE. Thread-safe.
 #pragma once
 
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "client/http/http_reply_parser.h"
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/unique_fd.h"
+#include "lib/http/http_reply_parser.h"
 
-namespace gantry::client {
+namespace gantry::http {
 
 struct HttpRequest {
   std::string_view method;
@@ -64,8 +64,8 @@ class UnixHttp {
   const std::string socket_path_;
   mutable Mutex mutex_;
   std::vector<Connection> idle_ GUARDED_BY(mutex_);
-  std::set<int> in_flight_ GUARDED_BY(mutex_);
+  std::vector<int> in_flight_ GUARDED_BY(mutex_);  // descriptors, in no order
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace gantry::client
+}  // namespace gantry::http

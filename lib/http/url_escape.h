@@ -1,0 +1,12 @@
+// Text in the target of a request.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace gantry::http {
+
+// `text` for a path segment or a query value.
+std::string UrlEscape(std::string_view text);
+
+}  // namespace gantry::http

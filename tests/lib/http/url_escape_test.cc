@@ -1,0 +1,13 @@
+#include "lib/http/url_escape.h"
+
+#include <gtest/gtest.h>
+
+namespace gantry::http {
+namespace {
+
+TEST(UrlEscape, EscapesWhatWouldMeanSomethingInAUrl) {
+  EXPECT_EQ(UrlEscape("a.b_c-d:e+f=g/h i"), "a.b_c-d%3Ae%2Bf%3Dg%2Fh%20i");
+}
+
+}  // namespace
+}  // namespace gantry::http
