@@ -16,7 +16,7 @@
 #include "gantryctl/sidecar_http.h"
 #include "gantryctl/sidecar_views.h"
 #include "lib/base/clock.h"
-#include "lib/http/url_escape.h"
+#include "lib/base/url_escape.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -29,8 +29,8 @@ Result<json> AllBuffers(SidecarHttp& http, const std::string& workload) {
   json all = {{"buffers", json::array()}};
   for (std::string cursor;;) {
     std::string target = "/v1/buffers?limit=" + std::to_string(kPageMax);
-    if (!workload.empty()) target += "&workload=" + http::UrlEscape(workload);
-    if (!cursor.empty()) target += "&cursor=" + http::UrlEscape(cursor);
+    if (!workload.empty()) target += "&workload=" + UrlEscape(workload);
+    if (!cursor.empty()) target += "&cursor=" + UrlEscape(cursor);
     ASSIGN_OR_RETURN(const json page, http.GetJson(target));
     for (const json& buffer : MemberOf(page, "buffers")) all["buffers"].push_back(buffer);
     cursor = TextOf(page, "next_cursor");
@@ -41,7 +41,7 @@ Result<json> AllBuffers(SidecarHttp& http, const std::string& workload) {
 std::string TransfersTarget(const CommandLine& line, bool active) {
   std::string target = "/v1/transfers?limit=" + std::to_string(line.limit);
   if (active) target += "&active=true";
-  if (!line.workload.empty()) target += "&workload=" + http::UrlEscape(line.workload);
+  if (!line.workload.empty()) target += "&workload=" + UrlEscape(line.workload);
   return target;
 }
 

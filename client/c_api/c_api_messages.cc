@@ -8,8 +8,8 @@
 #include "client/c_api/c_api_border.h"
 #include "client/session/client_json.h"
 #include "client/session/message_bodies.h"
+#include "lib/base/url_escape.h"
 #include "lib/codec/body_fields.h"
-#include "lib/http/url_escape.h"
 #include "lib/wire/hold.h"
 
 namespace gantry::client {
@@ -20,7 +20,7 @@ Status CheckId(const char* id) {
   return wire::CheckHoldId(id, "id");
 }
 
-std::string HoldTarget(const char* id) { return "/v1/holds/" + http::UrlEscape(id); }
+std::string HoldTarget(const char* id) { return "/v1/holds/" + UrlEscape(id); }
 
 Status SendHoldRequest(WorkloadSession& session, std::string_view method, const char* id,
                        const std::string& body, uint64_t* expires_unix_ms) {
@@ -85,7 +85,7 @@ gantry_error* gantry_hold_release(gantry_client* client, const char* id, int* en
   return EnterObject(client, [&]() -> Status {
     RETURN_IF_ERROR(CheckId(id));
     const std::string target =
-        HoldTarget(id) + "?workload=" + http::UrlEscape(client->session->link().workload());
+        HoldTarget(id) + "?workload=" + UrlEscape(client->session->link().workload());
     ASSIGN_OR_RETURN(const std::string answer,
                      client->session->link().Request("DELETE", target, "", 0));
     if (ended != nullptr) *ended = answer.empty();  // else it says who reads

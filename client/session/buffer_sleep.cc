@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "lib/http/url_escape.h"
+#include "lib/base/url_escape.h"
 
 namespace gantry::client {
 namespace {
@@ -97,7 +97,7 @@ Status BufferSleep::WakeUp(const std::vector<BufferPointer>& buffers) {
   if (!new_ones.empty()) {
     // All of them sleep on: the caller may free the memory, which peers must not read then.
     for (const BufferAnswer* each : new_ones) {
-      const std::string target = "/v1/buffers/" + http::UrlEscape(each->id) + "?drain_ms=0";
+      const std::string target = "/v1/buffers/" + UrlEscape(each->id) + "?drain_ms=0";
       static_cast<void>(link_.Exchange(
           {.method = "DELETE", .target = target, .repeatable = true, .timeout = link_.timeout()}));
     }

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "lib/base/json_text.h"
+#include "lib/base/url_escape.h"
 #include "lib/http/reply_problem.h"
-#include "lib/http/url_escape.h"
 
 namespace gantry::client {
 namespace {
@@ -46,7 +46,7 @@ SidecarLink::SidecarLink(SessionOptions options, std::string api_socket)
     : options_(std::move(options)), http_(std::move(api_socket)), silence_(options_.timeout) {}
 
 Status SidecarLink::Attach() {
-  const std::string target = "/v1/workloads/" + http::UrlEscape(options_.workload);
+  const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
   const std::string body = LeaseBody(options_.engine_id);
   ASSIGN_OR_RETURN(const std::string answer, Exchange({.method = "PUT",
                                                        .target = target,
@@ -71,7 +71,7 @@ Status SidecarLink::Close(milliseconds longest) {
   Status outcome;
   // The name may belong to a newer registration once this lease is gone.
   if (longest.count() > 0 && lease_->alive()) {
-    const std::string target = "/v1/workloads/" + http::UrlEscape(options_.workload);
+    const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
     auto reply = http_.Send({.method = "DELETE",
                              .target = target,
                              .bearer = lease_answer_.lease_token,

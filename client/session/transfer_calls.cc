@@ -7,7 +7,7 @@
 #include "client/session/spec_checks.h"
 #include "client/session/transfer_body.h"
 #include "lib/base/name.h"
-#include "lib/http/url_escape.h"
+#include "lib/base/url_escape.h"
 
 namespace gantry::client {
 namespace {
@@ -109,8 +109,8 @@ Result<std::shared_ptr<TransferRecord>> TransferCalls::Submit(const gantry_trans
 }
 
 std::string TransferCalls::TransferTarget(const TransferRecord& transfer, uint64_t wait_ms) const {
-  return "/v1/transfers/" + http::UrlEscape(transfer.id()) +
-         "?workload=" + http::UrlEscape(link_.workload()) + "&wait_ms=" + std::to_string(wait_ms);
+  return "/v1/transfers/" + UrlEscape(transfer.id()) + "?workload=" + UrlEscape(link_.workload()) +
+         "&wait_ms=" + std::to_string(wait_ms);
 }
 
 Status TransferCalls::Await(TransferRecord& transfer, uint64_t timeout_ms) {
@@ -174,8 +174,7 @@ Result<std::shared_ptr<ViewRecord>> TransferCalls::MakeView(const gantry_view_sp
 }
 
 std::string TransferCalls::ViewTarget(const ViewRecord& view) const {
-  return "/v1/views/" + http::UrlEscape(view.id()) +
-         "?workload=" + http::UrlEscape(link_.workload());
+  return "/v1/views/" + UrlEscape(view.id()) + "?workload=" + UrlEscape(link_.workload());
 }
 
 Status TransferCalls::Drop(ViewRecord& view) {

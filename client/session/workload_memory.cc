@@ -9,7 +9,7 @@
 
 #include "client/memory/sealed_memfd.h"
 #include "client/session/placed_nonces.h"
-#include "lib/http/url_escape.h"
+#include "lib/base/url_escape.h"
 
 namespace gantry::client {
 
@@ -182,7 +182,7 @@ Result<std::vector<BufferPointer>> WorkloadMemory::Keep(std::vector<BufferReques
 }
 
 std::string WorkloadMemory::BufferTarget(const RegisteredBuffer& buffer, uint64_t drain_ms) const {
-  return "/v1/buffers/" + http::UrlEscape(buffer.id) +
+  return "/v1/buffers/" + UrlEscape(buffer.id) +
          "?drain_ms=" + std::to_string(SidecarLink::Bounded(drain_ms).count());
 }
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace gantry::http {
+namespace gantry {
 
 // `text` for a path segment or a query value.
 std::string UrlEscape(std::string_view text);
 
-}  // namespace gantry::http
+}  // namespace gantry

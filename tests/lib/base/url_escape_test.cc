@@ -1,8 +1,8 @@
-#include "lib/http/url_escape.h"
+#include "lib/base/url_escape.h"
 
 #include <gtest/gtest.h>
 
-namespace gantry::http {
+namespace gantry {
 namespace {
 
 TEST(UrlEscape, EscapesWhatWouldMeanSomethingInAUrl) {
@@ -10,4 +10,4 @@ TEST(UrlEscape, EscapesWhatWouldMeanSomethingInAUrl) {
 }
 
 }  // namespace
-}  // namespace gantry::http
+}  // namespace gantry

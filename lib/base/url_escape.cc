@@ -1,8 +1,8 @@
-#include "lib/http/url_escape.h"
+#include "lib/base/url_escape.h"
 
 #include <cstdint>
 
-namespace gantry::http {
+namespace gantry {
 
 std::string UrlEscape(std::string_view text) {
   static constexpr char kHex[] = "0123456789ABCDEF";
@@ -22,4 +22,4 @@ std::string UrlEscape(std::string_view text) {
   return escaped;
 }
 
-}  // namespace gantry::http
+}  // namespace gantry
