@@ -62,6 +62,18 @@ void WriteList(std::string_view key, const std::vector<std::string>& values,
   writer->EndList();
 }
 
+void WriteCosts(const GpuView& gpu, wire::BodyWriter* writer) {
+  writer->Key("copy_costs").BeginObject();
+  for (const GpuView::Cost& cost : gpu.copy_costs) {
+    writer->Key(cost.name)
+        .BeginObject()
+        .Field("value", cost.value)
+        .Field("origin", cost.origin)
+        .EndObject();
+  }
+  writer->EndObject();
+}
+
 void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->Key("gpus").BeginList();
   for (const GpuView& gpu : status.gpus) {
@@ -71,6 +83,7 @@ void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
         .Field("free_bytes", gpu.free_bytes)
         .Field("bytes", gpu.bytes);
     WriteList("reaches", gpu.reaches, writer);
+    WriteCosts(gpu, writer);
     writer->EndObject();
   }
   writer->EndList();

@@ -181,9 +181,10 @@ CopyScheduler::Kind CopyScheduler::KindOf(const CopyOperation& operation) const 
   if (!operation.on_gpus()) return {};
   if (operation.with_host()) return {Class::kHostAndGpu, {}, 0};
   const GpuCopyWork work = WorkOf(operation);
-  const Class means = GpuCopyPlanner::IsFew(work)          ? Class::kFewOfGpus
-                      : GpuCopyPlanner::IsForEngines(work) ? Class::kLargeOfGpus
-                                                           : Class::kManyOfGpus;
+  const bool for_engines = GpuCopyPlanner::IsForEngines(work, CostsOf(operation.gpus()));
+  const Class means = GpuCopyPlanner::IsFew(work) ? Class::kFewOfGpus
+                      : for_engines               ? Class::kLargeOfGpus
+                                                  : Class::kManyOfGpus;
   return {means, operation.gpus(), SizeOf(work.bytes, options_.small_bytes_max)};
 }
 

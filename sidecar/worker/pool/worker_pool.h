@@ -40,6 +40,7 @@ class WorkerPool final : public CopyPool,
   int gpu_of(int worker) const override { return slots_[static_cast<size_t>(worker)]->gpu.load(); }
   bool reaches(int worker, int gpu) const override;
   int GpuPlace(std::string_view uuid) const override;
+  GpuCosts costs_of(int gpu) const override;
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
   void Wait(TimePoint deadline, Mutex* driver) override;
