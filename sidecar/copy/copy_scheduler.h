@@ -128,7 +128,6 @@ class CopyScheduler {
   int KernelWorker(int gpu) const;
   bool IsForKernels(int worker) const { return worker == KernelWorker(workers_.gpu_of(worker)); }
   bool IsAnotherFree() const;  // for what is between a GPU and the host
-  worker::GpuCopyCosts CostsOf(const std::vector<int>& gpus) const;  // of the first one
   GpuCopyPlanner& PlannerOf(int gpu);
   void NoteMeans(int gpu, TimePoint now);  // for recent_
   void Forget(CopyOperation* operation);

@@ -55,15 +55,11 @@ int CopyScheduler::KernelWorker(int gpu) const {
   return -1;
 }
 
-worker::GpuCopyCosts CopyScheduler::CostsOf(const std::vector<int>& gpus) const {
-  return workers_.costs_of(gpus.empty() ? -1 : gpus.front()).values;
-}
-
 GpuCopyPlanner& CopyScheduler::PlannerOf(int gpu) {
   const auto place = static_cast<size_t>(std::max(gpu, 0));
   while (gpu_planners_.size() <= place) gpu_planners_.emplace_back(options_.gpu_copies);
   GpuCopyPlanner& planner = gpu_planners_[place];
-  planner.SetCosts(workers_.costs_of(static_cast<int>(place)).values);
+  planner.SetCosts(options_.costs_of(static_cast<int>(place)));
   return planner;
 }
 

@@ -15,13 +15,8 @@ class DrivenCopyPool : public CopyPool, public CopyWorkers {
   int GpuPlace(std::string_view uuid) const override {
     return uuid.empty() ? 0 : uuid.front() - '0';
   }
-  GpuCosts costs_of(int /*gpu*/) const override { return costs_; }
-  void SetCosts(const GpuCopyCosts& costs) { costs_.values = costs; }
   void Replace(int /*worker*/) override {}
   void WakeWorker(int /*worker*/) override {}
-
- private:
-  GpuCosts costs_;
 };
 
 }  // namespace gantry::worker

@@ -107,7 +107,6 @@ class FakeCopyPool final : public CopyPool,
   int gpu_of(int /*worker*/) const override { return 0; }
   bool reaches(int /*worker*/, int /*gpu*/) const override { return true; }
   int GpuPlace(std::string_view /*uuid*/) const override { return 0; }
-  GpuCosts costs_of(int /*gpu*/) const override { return {}; }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     const MutexLock lock(mutex_);
     Worker& target = at(worker);

@@ -4,8 +4,6 @@
 
 #include <string_view>
 
-#include "sidecar/worker/channel/gpu_copy_costs.h"
-
 namespace gantry::worker {
 
 class CopyWorkers {
@@ -19,8 +17,6 @@ class CopyWorkers {
   virtual bool reaches(int worker, int gpu) const = 0;
   // Index of the GPU with this UUID; -1: the pool does not see it.
   virtual int GpuPlace(std::string_view uuid) const = 0;
-  // The costs of copies of this GPU, an index among the pool's GPUs. The fallback for any other.
-  virtual GpuCosts costs_of(int gpu) const = 0;
   // Kills a worker that does not respond. Its jobs complete with kWorkerLost when it is reaped, and
   // a new worker replaces it.
   virtual void Replace(int worker) = 0;

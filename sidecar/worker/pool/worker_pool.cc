@@ -150,16 +150,12 @@ bool WorkerPool::SomethingToPoll() const {
   });
 }
 
-size_t WorkerPool::JobsInFlight() const {
-  size_t jobs = 0;
-  for (const auto& slot : slots_) jobs += slot->in_flight.size();
-  return jobs;
-}
-
 void WorkerPool::Wait(TimePoint deadline, Mutex* driver) {
   const auto ready = [this] { return SomethingToPoll(); };
   // With nothing under way the thread that brings something drives it.
-  if (JobsInFlight() == 0 || !spin_.Until(ready, deadline)) {
+  const bool idle = std::all_of(slots_.begin(), slots_.end(),
+                                [](const auto& slot) { return slot->in_flight.empty(); });
+  if (idle || !spin_.Until(ready, deadline)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
     sleeper_ = Sleeper::kWaits;
     RequestWakeUps();

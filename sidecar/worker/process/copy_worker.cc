@@ -165,7 +165,7 @@ class CopyWorker {
     BeginMeasurement();
     return true;
   }
-  // The first worker of each GPU measures what its copies cost. By a thread of its own, so that
+  // The first worker of each GPU measures what its copies cost. It has a thread of its own, so that
   // nothing waits for it.
   void BeginMeasurement() {
     auto* const ring = static_cast<RingLayout*>(ring_block_.data());

@@ -27,7 +27,7 @@ class GpuCostsPoolTest : public GpuPoolTest {
     Speeds("");
     GpuPoolTest::TearDown();
   }
-  // Of the GPUs of workers that are started from here on.
+  // Sets the speeds of GPUs for workers that are started from here on.
   static void Speeds(const std::string& speeds) {
     ::setenv("GANTRY_FAKE_GPU_SPEEDS", speeds.c_str(), 1);
   }
