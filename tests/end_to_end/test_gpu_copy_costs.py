@@ -13,8 +13,8 @@ pytestmark = pytest.mark.skipif(REAL, reason="only the fake's speeds are known")
 
 KiB = 1 << 10
 FALLBACK = {"block_ns": 850, "kernel_mb_s": 375_000, "row_ps": 19_000, "row_byte_fs": 2_260, "turn_us": 750}
-SPEEDS = "kernel=100,block=200,row=500,row_byte=0.03"
-AT_THESE = {"block_ns": 300, "kernel_mb_s": 100_000, "row_ps": 250_000, "row_byte_fs": 30_000}
+SPEEDS = "kernel=100,block=2500,row=500,row_byte=0.03"
+AT_THESE = {"block_ns": 3_750, "kernel_mb_s": 100_000, "row_ps": 250_000, "row_byte_fs": 30_000}
 
 
 def costs_of(sidecar, gpu=0):
