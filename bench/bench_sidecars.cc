@@ -122,6 +122,16 @@ Result<std::string> BenchSidecars::PeerAddress(int index) const {
   return TextOf(status, "peer_address");
 }
 
+Result<nlohmann::json> BenchSidecars::CopyCosts(int index) const {
+  SidecarHttp http(ApiSocket(index));
+  ASSIGN_OR_RETURN(const nlohmann::json status, http.GetJson("/v1/status"));
+  nlohmann::json costs = nlohmann::json::object();
+  for (const nlohmann::json& gpu : MemberOf(status, "gpus")) {
+    costs[TextOf(gpu, "uuid")] = MemberOf(gpu, "copy_costs");
+  }
+  return costs;
+}
+
 std::string BenchSidecars::LogTail(int index) const {
   std::ifstream file(RunFolder(index) + "/log");
   std::string text((std::istreambuf_iterator<char>(file)), {});

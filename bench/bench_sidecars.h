@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +28,8 @@ class BenchSidecars {
   std::string RunFolder(int index) const;
   std::string ApiSocket(int index) const { return RunFolder(index) + "/api.sock"; }
   Result<std::string> PeerAddress(int index) const;
+  // The costs of copies from /v1/status, by the GPU's UUID.
+  Result<nlohmann::json> CopyCosts(int index) const;
   const std::string& folder() const { return folder_; }
   // The end of a sidecar's log, for messages.
   std::string LogTail(int index) const;

@@ -289,6 +289,9 @@ Result<nlohmann::json> MeasureThroughput(const BenchOptions& options) {
                 "GET /v1/peers of a sidecar says why not by rdma: run `gantryctl doctor`");
   }
   nlohmann::json report = ThroughputReport(options, totals);
+  if (options.transport == "ipc") {
+    ASSIGN_OR_RETURN(report["copy_costs"], stand.sidecars->CopyCosts(0));
+  }
   if (options.transport == "tcp") {
     report["streams"] = options.streams;
     report["checksum"] = options.checksum;

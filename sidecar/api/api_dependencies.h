@@ -45,6 +45,13 @@ struct GpuView {
   uint64_t free_bytes = 0;
   uint64_t bytes = 0;
   std::vector<std::string> reaches;  // GPUs whose memory its kernels may access
+  // The costs from which the means of its copies are chosen.
+  struct Cost {
+    std::string_view name;  // with the unit
+    uint64_t value = 0;
+    std::string_view origin;  // "measured", "set", "fallback"
+  };
+  std::vector<Cost> copy_costs;
 };
 
 // An RDMA device in use.

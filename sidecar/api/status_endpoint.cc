@@ -55,6 +55,18 @@ void WriteWorkers(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->EndList();
 }
 
+void WriteCosts(const GpuView& gpu, wire::BodyWriter* writer) {
+  writer->Key("copy_costs").BeginObject();
+  for (const GpuView::Cost& cost : gpu.copy_costs) {
+    writer->Key(cost.name)
+        .BeginObject()
+        .Field("value", cost.value)
+        .Field("origin", cost.origin)
+        .EndObject();
+  }
+  writer->EndObject();
+}
+
 void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->Key("gpus").BeginList();
   for (const GpuView& gpu : status.gpus) {
@@ -63,8 +75,9 @@ void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
         .Field("workers", gpu.workers)
         .Field("free_bytes", gpu.free_bytes)
         .Field("bytes", gpu.bytes)
-        .Field("reaches", gpu.reaches)
-        .EndObject();
+        .Field("reaches", gpu.reaches);
+    WriteCosts(gpu, writer);
+    writer->EndObject();
   }
   writer->EndList();
 }

@@ -7,11 +7,13 @@
 namespace gantry {
 namespace {
 
-transport::CopySchedulerOptions SchedulerOptionsOf(const SidecarConfig& config) {
+transport::CopySchedulerOptions SchedulerOptionsOf(const SidecarConfig& config,
+                                                   const worker::WorkerPool& pool) {
   transport::CopySchedulerOptions options;
   options.gpu_copies = config.gpu_copies == "engines"  ? transport::GpuCopyPolicy::kEngines
                        : config.gpu_copies == "kernel" ? transport::GpuCopyPolicy::kKernel
                                                        : transport::GpuCopyPolicy::kAuto;
+  options.costs_of = [&pool](int gpu) { return pool.costs_of(gpu).values; };
   return options;
 }
 
@@ -23,6 +25,6 @@ Result<std::unique_ptr<CopyPath>> CopyPath::Create(const SidecarConfig& config) 
 }
 
 CopyPath::CopyPath(const SidecarConfig& config, std::unique_ptr<worker::WorkerPool> pool)
-    : pool_(std::move(pool)), scheduler_(SchedulerOptionsOf(config), *pool_, *pool_) {}
+    : pool_(std::move(pool)), scheduler_(SchedulerOptionsOf(config, *pool_), *pool_, *pool_) {}
 
 }  // namespace gantry

@@ -21,6 +21,10 @@ constexpr Setting kCopyWorkers[] = {
     {"--gpu-copies", &Config::gpu_copies, kTuning, Words(kGpuCopies),
      "Copies between GPUs are made by copy engines, by a kernel, or by the better one of each "
      "transfer. Set engines where no workload may be slowed."},
+    {"--gpu-copy-costs", &Config::gpu_copy_costs, kExpert, kUnbounded,
+     "Costs of copies between GPUs that replace the measured ones, as block_ns=700,row_ps=20000. "
+     "GET /v1/status shows the names and the values in force.",
+     "each is measured at the start"},
     {"--spin-us", &Config::spin_us, kTuning, Range{0, 1'000'000},
      "Microseconds for which idle threads and copy workers look for more work before they sleep. "
      "Raise it above the time between requests where processors wake up slowly.",

@@ -15,6 +15,7 @@
 #include "lib/base/uid_set.h"
 #include "lib/base/version.h"
 #include "sidecar/app/settings.h"
+#include "sidecar/worker/channel/gpu_copy_costs.h"
 
 namespace gantry {
 namespace {
@@ -109,6 +110,9 @@ Status CheckTogether(const SidecarConfig& config) {
     return Fail(ErrorCode::kInvalidArgument, "--staging-bytes is less than " +
                                                  std::to_string(SidecarConfig::kStagingBytesMin) +
                                                  ", which the largest requests of peers need");
+  }
+  if (auto costs = worker::ParseCosts(config.gpu_copy_costs); !costs) {
+    return Fail(std::move(costs).error().WithContext("--gpu-copy-costs"));
   }
   if (auto uids = UidSet::Parse(config.node_uids); !uids) {
     return Fail(std::move(uids).error().WithContext("--node-uids"));

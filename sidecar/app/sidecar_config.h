@@ -69,6 +69,7 @@ struct SidecarConfig {
   uint64_t worker_restart_ms_max = 10'000;
   uint64_t gpu_retry_ms = 60'000;
   std::string gpu_copies = "auto";
+  std::vector<std::string> gpu_copy_costs;
   uint64_t spin_us = 0;  // polling before sleeping; 0: 100, and 400 for HTTP threads
 
   uint64_t body_bytes_max = 8ull << 20;

@@ -11,6 +11,15 @@ const char* StateOf(const worker::WorkerStatus& worker) {
   return worker.state == worker::WorkerState::kStarting ? "starting" : "lost";
 }
 
+std::vector<api::GpuView::Cost> CostsOf(const worker::GpuCosts& costs) {
+  std::vector<api::GpuView::Cost> views;
+  for (size_t i = 0; i < worker::kCostFields.size(); ++i) {
+    const worker::CostField& field = worker::kCostFields[i];
+    views.push_back({field.name, costs.values.*field.value, NameOf(costs.origins[i])});
+  }
+  return views;
+}
+
 }  // namespace
 
 std::vector<api::WorkerView> WorkerViews(const worker::WorkerPool& pool) {
@@ -26,7 +35,10 @@ std::vector<api::GpuView> GpuViews(const worker::WorkerPool& pool) {
   std::vector<api::GpuView> views;
   const auto gpus = pool.gpus();
   if (!gpus) return views;
-  for (const std::string& uuid : *gpus) views.push_back({uuid, 0, 0, 0, {}});
+  for (const std::string& uuid : *gpus) {
+    const auto place = static_cast<int>(views.size());
+    views.push_back({uuid, 0, 0, 0, {}, CostsOf(pool.costs_of(place))});
+  }
   for (const worker::WorkerStatus& worker : pool.workers()) {
     const auto home = std::find_if(views.begin(), views.end(), [&](const api::GpuView& view) {
       return view.uuid == worker.gpu;

@@ -49,7 +49,7 @@ CopyScheduler::CopyScheduler(const CopySchedulerOptions& options, worker::CopyPo
     : options_(options),
       pool_(pool),
       workers_(workers),
-      recent_(options.gpu_copies, options.now, workers),
+      recent_(options, workers),
       load_(static_cast<size_t>(workers.worker_count())) {}
 
 std::unique_ptr<Operation> CopyScheduler::Start(std::shared_ptr<const MovePlan> plan, int priority,
@@ -181,9 +181,11 @@ CopyScheduler::Kind CopyScheduler::KindOf(const CopyOperation& operation) const 
   if (!operation.on_gpus()) return {};
   if (operation.with_host()) return {Class::kHostAndGpu, {}, 0};
   const GpuCopyWork work = WorkOf(operation);
-  const Class means = GpuCopyPlanner::IsFew(work)          ? Class::kFewOfGpus
-                      : GpuCopyPlanner::IsForEngines(work) ? Class::kLargeOfGpus
-                                                           : Class::kManyOfGpus;
+  const int gpu = operation.gpus().empty() ? -1 : operation.gpus().front();
+  const bool for_engines = GpuCopyPlanner::IsForEngines(work, options_.costs_of(gpu));
+  const Class means = GpuCopyPlanner::IsFew(work) ? Class::kFewOfGpus
+                      : for_engines               ? Class::kLargeOfGpus
+                                                  : Class::kManyOfGpus;
   return {means, operation.gpus(), SizeOf(work.bytes, options_.small_bytes_max)};
 }
 

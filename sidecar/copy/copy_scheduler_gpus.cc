@@ -58,7 +58,9 @@ int CopyScheduler::KernelWorker(int gpu) const {
 GpuCopyPlanner& CopyScheduler::PlannerOf(int gpu) {
   const auto place = static_cast<size_t>(std::max(gpu, 0));
   while (gpu_planners_.size() <= place) gpu_planners_.emplace_back(options_.gpu_copies);
-  return gpu_planners_[place];
+  GpuCopyPlanner& planner = gpu_planners_[place];
+  planner.SetCosts(options_.costs_of(static_cast<int>(place)));
+  return planner;
 }
 
 uint64_t CopyScheduler::BytesLeftIn(const Queue& queue) {

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "lib/base/clock.h"
 #include "sidecar/copy/gpu_copy_planner.h"
+#include "sidecar/worker/channel/gpu_copy_costs.h"
 
 namespace gantry::transport {
 
@@ -24,6 +26,10 @@ struct CopySchedulerOptions {
   uint64_t gpu_turn_bytes = 512 << 20;
   uint64_t small_bytes_max = 16 << 20;
   GpuCopyPolicy gpu_copies = GpuCopyPolicy::kAuto;
+  // The costs of copies of this GPU, an index among the pool's GPUs. Called by any thread.
+  std::function<worker::GpuCopyCosts(int gpu)> costs_of = [](int) {
+    return worker::GpuCopyCosts();
+  };
   TimePoint (*now)() = &Clock::now;  // for tests
 };
 

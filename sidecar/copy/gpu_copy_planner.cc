@@ -5,6 +5,7 @@
 namespace gantry::transport {
 namespace {
 
+using worker::GpuCopyCosts;
 using worker::GpuMeans;
 
 constexpr uint64_t kKernelJobBytes = 64 << 20;
@@ -16,28 +17,18 @@ constexpr uint64_t kProbeBytes = 1 << 20;
 constexpr uint64_t kEngineJobBytes = 32 << 20;
 constexpr size_t kEngineJobSegments = 1024;
 
-// What a worker takes to have the engines copy a block of a batch, as measured on H200: to hand it
-// over.
-constexpr double kBlockNanoseconds = 850;
 // Where processors are slow a block takes longer: so much more has to be fed before a kernel is not
 // even tried.
 constexpr double kEnginesMargin = 1.25;
-constexpr double kKernelRate = 375;  // of an idle GPU: bytes in a nanosecond
-// What the engines of a pair of GPUs that compute take for a row, however many hand rows over: fits
-// what was measured on H100 with rows of 4 to 64 KiB (decision 16).
-constexpr double kRowNanoseconds = 19;
-constexpr double kRowByteNanoseconds = 0.00226;
-// Where rows of this length are faster than batches, longer ones leave nothing of the link to
-// those.
-constexpr uint64_t kFillsLinkBytes = 30 << 10;
+// Rows whose bytes take so many times as long as the row itself leave nothing of the link to
+// batches: 30 KiB with the fallback's costs.
+constexpr double kFillsLink = 3.654;
 // Blocks; a copy of rows takes as long as so many.
 constexpr uint64_t kFewBlocks = 8;
 constexpr uint64_t kBlocksOfRows = 8;
 
-// A GPU on which others compute gives a kernel its turn after milliseconds.
-constexpr double kTurnNanoseconds = 0.75e6;
-// Until a kernel was faster. Where none can be, as over PCIe, engines are as fast.
-constexpr double kSlowRate = 200;
+// The share of an idle GPU's rate that a kernel has to reach until one was faster.
+constexpr double kSlowShare = 200.0 / 375;
 constexpr double kSlowFactor = 2;
 // A gap in what others compute looks like an idle GPU.
 constexpr int kQuickProbes = 3;
@@ -48,6 +39,11 @@ constexpr milliseconds kKernelsAgain{10'000};
 constexpr milliseconds kProbePauseMin{5};  // as it may have been something else
 constexpr milliseconds kProbePauseMax{2'000};
 
+// Bytes in a nanosecond.
+double KernelRate(const GpuCopyCosts& costs) {
+  return static_cast<double>(costs.kernel_mb_s) / 1e3;
+}
+
 GpuCopyPlan ByKernel(GpuCopyReason reason, bool probe, size_t jobs_max = kKernelJobsMax) {
   return {GpuMeans::kKernel,  reason,  probe, probe ? kProbeBytes : kKernelJobBytes,
           kKernelJobSegments, jobs_max};
@@ -56,23 +52,25 @@ GpuCopyPlan ByKernel(GpuCopyReason reason, bool probe, size_t jobs_max = kKernel
 }  // namespace
 
 GpuCopyPlanner::GpuCopyPlanner(GpuCopyPolicy policy)
-    : policy_(policy), probe_pause_(kProbePauseMin), best_rate_(kSlowRate) {}
+    : policy_(policy), probe_pause_(kProbePauseMin) {}
 
 GpuCopyPlan GpuCopyPlanner::ByEngines(GpuCopyReason reason) {
   return {GpuMeans::kCopyEngine, reason, false, kEngineJobBytes, kEngineJobSegments, 0};
 }
 
-bool GpuCopyPlanner::IsForEngines(const GpuCopyWork& work) {
+bool GpuCopyPlanner::IsForEngines(const GpuCopyWork& work, const GpuCopyCosts& costs) {
   const auto blocks = static_cast<double>(work.copies.blocks + work.copies.rows);
   return static_cast<double>(work.bytes) * static_cast<double>(work.workers) >=
-         kEnginesMargin * kKernelRate * kBlockNanoseconds * blocks;
+         kEnginesMargin * KernelRate(costs) * static_cast<double>(costs.block_ns) * blocks;
 }
 
-uint64_t GpuCopyPlanner::RowBytesMax(size_t workers) {
-  const double batched = kBlockNanoseconds / static_cast<double>(std::max<size_t>(workers, 1));
-  const auto longest =
-      static_cast<uint64_t>(std::max(batched - kRowNanoseconds, 0.0) / kRowByteNanoseconds);
-  return longest < kFillsLinkBytes ? longest : UINT64_MAX;
+uint64_t GpuCopyPlanner::RowBytesMax(size_t workers, const GpuCopyCosts& costs) {
+  const double batched =
+      static_cast<double>(costs.block_ns) / static_cast<double>(std::max<size_t>(workers, 1));
+  const double row = static_cast<double>(costs.row_ps) / 1e3;
+  const double row_byte = static_cast<double>(costs.row_byte_fs) / 1e6;
+  const auto longest = static_cast<uint64_t>(std::max(batched - row, 0.0) / row_byte);
+  return static_cast<double>(longest) < kFillsLink * row / row_byte ? longest : UINT64_MAX;
 }
 
 bool GpuCopyPlanner::IsFew(const GpuCopyWork& work) {
@@ -96,7 +94,7 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
   if (IsFew(work) && !(looks && work.copies.of_rows > 0)) {
     return ByEngines(GpuCopyReason::kFewBlocks);
   }
-  if (IsForEngines(work)) {
+  if (IsForEngines(work, costs_)) {
     return ByEngines(GpuCopyReason::kWellFed);
   }
   if (!has_kernels) return ByEngines(GpuCopyReason::kNoKernels);
@@ -122,8 +120,9 @@ GpuCopyPlanner::Job GpuCopyPlanner::Posted(const GpuCopyPlan& plan, uint64_t byt
 // By the worker's clock, which begins when the job before was done: neither that one nor a sleep of
 // the engine's thread counts.
 bool GpuCopyPlanner::IsSlow(const Job& job, nanoseconds taken) const {
-  return static_cast<double>(taken.count()) >
-         kSlowFactor * static_cast<double>(job.bytes) / best_rate_ + kTurnNanoseconds;
+  const double rate = std::max(best_rate_, kSlowShare * KernelRate(costs_));
+  return static_cast<double>(taken.count()) > kSlowFactor * static_cast<double>(job.bytes) / rate +
+                                                  1e3 * static_cast<double>(costs_.turn_us);
 }
 
 void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, TimePoint now) {

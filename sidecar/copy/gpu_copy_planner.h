@@ -8,6 +8,7 @@
 #include "lib/base/clock.h"
 #include "sidecar/plan/segment_list.h"
 #include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/gpu_copy_costs.h"
 #include "sidecar/worker/channel/gpu_copy_reason.h"
 
 namespace gantry::transport {
@@ -35,15 +36,18 @@ class GpuCopyPlanner {
  public:
   explicit GpuCopyPlanner(GpuCopyPolicy policy);
 
+  // The costs of its GPU, whenever they may have changed. The fallback until then.
+  void SetCosts(const worker::GpuCopyCosts& costs) { costs_ = costs; }
+
   // True when the engines copy so few blocks before a kernel would have started.
   static bool IsFew(const GpuCopyWork& work);
   // True when the workers feed the engines at full rate, whether the GPU is busy or not.
-  static bool IsForEngines(const GpuCopyWork& work);
+  static bool IsForEngines(const GpuCopyWork& work, const worker::GpuCopyCosts& costs);
   // The plan for copy engines, whether the GPU is busy or not.
   static GpuCopyPlan ByEngines(GpuCopyReason reason);
   // The longest rows, in bytes, for which strided copies beat this many workers' batches between
   // two busy GPUs. UINT64_MAX: no limit.
-  static uint64_t RowBytesMax(size_t workers);
+  static uint64_t RowBytesMax(size_t workers, const worker::GpuCopyCosts& costs);
   // True when engines will copy the next job, as far as is known.
   bool UsesEngines(TimePoint now) const;
   // Plans the transfer's next job.
@@ -63,6 +67,7 @@ class GpuCopyPlanner {
   bool IsSlow(const Job& job, nanoseconds taken) const;
 
   const GpuCopyPolicy policy_;
+  worker::GpuCopyCosts costs_;
   State state_ = State::kIdle;
   TimePoint idle_since_;
   TimePoint idle_until_;  // until then it is known to be idle, not only assumed
@@ -70,7 +75,7 @@ class GpuCopyPlanner {
   TimePoint probe_again_;
   nanoseconds probe_pause_;  // longer, the sooner an apparently idle GPU is busy again
   TimePoint no_kernels_until_;
-  double best_rate_;  // of kernels, in bytes per nanosecond
+  double best_rate_ = 0;  // of kernels, in bytes per nanosecond
   // Kernel jobs: bytes in flight, and since the first of them was posted.
   uint64_t in_flight_ = 0;
   TimePoint first_posted_;

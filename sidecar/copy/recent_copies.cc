@@ -63,8 +63,9 @@ RowLimits RecentCopies::RowsOf(
   }
   if (!EnginesWillCopy(gpus)) return {};
   const size_t near = GpuWorkersOn(gpus);
-  const uint64_t row_bytes_max =
-      std::min(kMostRowBytesMax, GpuCopyPlanner::RowBytesMax(near > 0 ? near : GpuWorkers()));
+  const worker::GpuCopyCosts costs = costs_of_(gpus.empty() ? -1 : gpus.front());
+  const uint64_t row_bytes_max = std::min(
+      kMostRowBytesMax, GpuCopyPlanner::RowBytesMax(near > 0 ? near : GpuWorkers(), costs));
   if (row_bytes_max == 0) return {};
   return {worker::kRowsMin, row_bytes_max, kRowsBytesMax, gpu::kRowPitchMax, worker::kRowBytesMax};
 }

@@ -6,11 +6,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "lib/base/clock.h"
-#include "sidecar/copy/gpu_copy_planner.h"
+#include "sidecar/copy/copy_scheduler_options.h"
 #include "sidecar/transport/copy_hints.h"
 #include "sidecar/worker/channel/copy_workers.h"
 
@@ -19,8 +20,11 @@ namespace gantry::transport {
 class RecentCopies final : public CopyHints {
  public:
   // `workers` outlives this.
-  RecentCopies(GpuCopyPolicy policy, TimePoint (*now)(), worker::CopyWorkers& workers)
-      : policy_(policy), now_(now), workers_(workers) {}
+  RecentCopies(const CopySchedulerOptions& options, worker::CopyWorkers& workers)
+      : policy_(options.gpu_copies),
+        now_(options.now),
+        costs_of_(options.costs_of),
+        workers_(workers) {}
 
   void Foresee() override;
   // Wakes the workers that will copy the plan between GPUs, as far as is known.
@@ -48,6 +52,7 @@ class RecentCopies final : public CopyHints {
 
   const GpuCopyPolicy policy_;
   TimePoint (*const now_)();
+  const std::function<worker::GpuCopyCosts(int gpu)> costs_of_;
   worker::CopyWorkers& workers_;
   std::atomic<uint64_t> by_engines_{0};   // a bit for each of the first 64 GPUs
   std::atomic<TimePoint> fed_engines_{};  // when engines last had a job that workers share

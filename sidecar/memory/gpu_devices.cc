@@ -78,6 +78,16 @@ std::string GpuDevices::PciAddressOf(const std::string& uuid) const {
   return {};
 }
 
+int GpuDevices::NextReached() const {
+  for (size_t i = 1; i < uuids_.size(); ++i) {
+    if (!Reaches(uuids_[i])) continue;
+    for (const gpu::DeviceInfo& device : driver_->devices()) {
+      if (device.uuid == uuids_[i]) return device.ordinal;
+    }
+  }
+  return -1;
+}
+
 std::vector<std::unique_ptr<gpu::GpuMemory>> GpuDevices::AllocateOnOthers(uint64_t bytes) const {
   std::vector<std::unique_ptr<gpu::GpuMemory>> made;
   for (const gpu::DeviceInfo& device : driver_->devices()) {

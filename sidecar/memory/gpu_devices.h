@@ -34,6 +34,8 @@ class GpuDevices {
   const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }  // null before Open
   // True when kernels of the context may access this GPU's memory.
   bool Reaches(const std::string& uuid) const { return reached_.contains(uuid); }
+  // Ordinal of the first GPU after the context's that its kernels may access; -1: there is none.
+  int NextReached() const;
   // Allocates `bytes` on each other GPU that the context can access, and logs failures. REQUIRES a
   // context, and a multiple of 2 MiB.
   std::vector<std::unique_ptr<gpu::GpuMemory>> AllocateOnOthers(uint64_t bytes) const;

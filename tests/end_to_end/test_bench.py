@@ -60,6 +60,8 @@ def test_bench_of_many_buffers_verifies_every_byte(folder, gpus, transport, oper
     for clock in ("engine", "moving"):
         assert report[f"{clock}_ratio"] == pytest.approx(report[f"{clock}_gbps"] / report["ceiling_gbps"])
     assert report["moving_gbps"] > report["engine_gbps"] > report["gbps"] > 0
+    assert ("copy_costs" in report) == (transport == "ipc")
+    assert all(set(costs) >= {"block_ns", "kernel_mb_s"} for costs in report.get("copy_costs", {}).values())
 
 
 @pytest.mark.parametrize("transport", ["shm", "ipc"])

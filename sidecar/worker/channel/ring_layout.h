@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "sidecar/worker/channel/gpu_copy_costs.h"
+
 namespace gantry::worker {
 
 inline constexpr uint64_t kRingMagic = 0x676e7274'72696e67;  // "gnrtring"
-inline constexpr uint32_t kRingVersion = 5;
+inline constexpr uint32_t kRingVersion = 6;
 inline constexpr uint32_t kSubmissionSlots = 4096;  // powers of two, as the indices wrap
 inline constexpr uint32_t kPlaceSlots = 65536;
 inline constexpr uint32_t kCompletionSlots = 4096;
@@ -59,6 +61,12 @@ struct alignas(64) RingWord {
   std::atomic<uint32_t> value;
 };
 
+// See shared_costs.h.
+struct alignas(64) SharedCosts {
+  std::atomic<uint32_t> state;
+  std::atomic<uint64_t> values[kCostFields.size()];
+};
+
 struct RingLayout {
   uint64_t magic;
   uint32_t version;
@@ -70,6 +78,7 @@ struct RingLayout {
   RingWord completion_head;  // worker
   RingWord completion_tail;  // pool
   RingWord pool_waits;       // the pool sets it to 1, the worker back to 0 and rings the doorbell
+  SharedCosts costs;         // worker, except that the pool wants them
   SubmissionEntry submissions[kSubmissionSlots];
   PlaceEntry places[kPlaceSlots];
   CompletionEntry completions[kCompletionSlots];

@@ -87,7 +87,8 @@ CopySegment SegmentOf(const SubmissionEntry& entry) {
 
 }  // namespace
 
-// Word by word, as somebody may look at one meanwhile. What the slots hold is never read.
+// Word by word, as somebody may look at one meanwhile. What the slots hold is never read. The costs
+// stay: they are the GPU's.
 RingLayout* InitializeRing(void* memory) {
   auto* ring = static_cast<RingLayout*>(memory);
   for (RingWord* index : {&ring->submission_head, &ring->submission_tail, &ring->completion_head,

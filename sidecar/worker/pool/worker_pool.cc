@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "sidecar/worker/channel/shared_costs.h"
 
 namespace gantry::worker {
 namespace {
@@ -28,6 +29,9 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(WorkerPoolOptions options
   std::vector<std::unique_ptr<WorkerSlot>> slots;
   for (int i = 0; i < options.workers; ++i) {
     ASSIGN_OR_RETURN(SharedBlock ring, SharedBlock::Create("gantry-ring", sizeof(RingLayout)));
+    if (options.measures_costs && options.costs.WantMeasured()) {
+      WantCosts(static_cast<RingLayout*>(ring.data()));
+    }
     slots.push_back(std::make_unique<WorkerSlot>(i, std::move(ring)));
   }
   std::unique_ptr<WorkerPool> pool(
@@ -146,16 +150,12 @@ bool WorkerPool::SomethingToPoll() const {
   });
 }
 
-size_t WorkerPool::JobsInFlight() const {
-  size_t jobs = 0;
-  for (const auto& slot : slots_) jobs += slot->in_flight.size();
-  return jobs;
-}
-
 void WorkerPool::Wait(TimePoint deadline, Mutex* driver) {
   const auto ready = [this] { return SomethingToPoll(); };
   // With nothing under way the thread that brings something drives it.
-  if (JobsInFlight() == 0 || !spin_.Until(ready, deadline)) {
+  const bool idle = std::all_of(slots_.begin(), slots_.end(),
+                                [](const auto& slot) { return slot->in_flight.empty(); });
+  if (idle || !spin_.Until(ready, deadline)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
     sleeper_ = Sleeper::kWaits;
     RequestWakeUps();
@@ -274,6 +274,18 @@ bool WorkerPool::reaches(int worker, int gpu) const {
 }
 
 int WorkerPool::GpuPlace(std::string_view uuid) const { return gpu_registry_.PlaceOf(uuid); }
+
+GpuCosts WorkerPool::costs_of(int gpu) const {
+  GpuCosts costs = options_.costs;
+  for (const std::unique_ptr<WorkerSlot>& slot : slots_) {
+    if (gpu < 0 || slot->gpu.load() != gpu) continue;
+    const auto measured = ReadCosts(*static_cast<const RingLayout*>(slot->ring_block.data()));
+    if (!measured) continue;
+    costs.Take(*measured);
+    break;
+  }
+  return costs;
+}
 
 void WorkerPool::WakeWorker(int worker) {
   const WorkerSlot& slot = *slots_.at(static_cast<size_t>(worker));

@@ -66,6 +66,9 @@ class WorkerPool final : public CopyPool,
   Status HasGpus() const { return gpu_registry_.HasGpus(); }
   // `gpu` is one of these UUIDs; empty when the address is unknown.
   std::string PciAddressOf(std::string_view gpu) const { return gpu_registry_.PciAddressOf(gpu); }
+  // The costs of copies of this GPU, an index among gpus(); the fallback for any other. Never
+  // blocks.
+  GpuCosts costs_of(int gpu) const;
   // True when a worker could not get its GPU and tries again.
   bool asks_for_gpu() const;
 
@@ -79,7 +82,6 @@ class WorkerPool final : public CopyPool,
   void Distrust(WorkerSlot& slot, std::string_view why);
   Status LeavePid(int64_t pid);
   bool SomethingToPoll() const;
-  size_t JobsInFlight() const;
   void Sleep(uint32_t sequence, TimePoint deadline, Mutex* driver);
   void RequestWakeUps();
   void CancelWakeUps();

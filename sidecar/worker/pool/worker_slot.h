@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "sidecar/worker/channel/gpu_copy_costs.h"
 #include "sidecar/worker/channel/shared_block.h"
 #include "sidecar/worker/channel/worker_ring.h"
 #include "sidecar/worker/pool/worker_process.h"
@@ -31,6 +32,9 @@ struct WorkerPoolOptions {
   // Delay before a GPU that refused a context is asked again; it grows with each refusal.
   milliseconds gpu_retry_min_ms{60'000};
   milliseconds gpu_retry_max_ms{600'000};
+  // The first worker of each GPU measures the costs of copies that are not set.
+  bool measures_costs = false;
+  GpuCosts costs;
 };
 
 // States of a slot: kStarting, kUsable, kEnding (optional), kReaped, kSettled, then kStarting

@@ -15,8 +15,10 @@
 #include "lib/base/thread.h"
 #include "sidecar/memory/pinned_memory.h"
 #include "sidecar/worker/channel/shared_block.h"
+#include "sidecar/worker/channel/shared_costs.h"
 #include "sidecar/worker/channel/worker_greeting.h"
 #include "sidecar/worker/channel/worker_message.h"
+#include "sidecar/worker/process/cost_measurement.h"
 #include "sidecar/worker/process/probe_list.h"
 #include "sidecar/worker/process/worker_loop.h"
 
@@ -103,6 +105,7 @@ class CopyWorker {
     ready.set_value();
     const WorkerAnswer greeting = Greet(opened);
     if (!SendMessage(kControlFd, BytesOf(greeting), {})) return kExitPoolGone;
+    if (opened) BeginMeasurement();
     while (true) {
       auto message = ReceiveMessage(kControlFd, sizeof(WorkerRequest));
       if (message && message->closed) return kExitPoolGone;
@@ -159,7 +162,35 @@ class CopyWorker {
     }
     if (opening_.wait_for(milliseconds(0)) != std::future_status::ready) return false;
     ASSIGN_OR_RETURN(gpus_, opening_.get());
+    BeginMeasurement();
     return true;
+  }
+  // The first worker of each GPU measures what its copies cost. It has a thread of its own, so that
+  // nothing waits for it.
+  void BeginMeasurement() {
+    auto* const ring = static_cast<RingLayout*>(ring_block_.data());
+    if (static_cast<size_t>(index_) >= gpus_.uuids().size() || !BeginCosts(ring)) return;
+    auto thread = StartThread("gantry-measure",
+                              [ring, context = gpus_.context(), peer = gpus_.NextReached()] {
+                                Measure(*context, peer, ring);
+                              });
+    if (thread) {
+      thread->detach();
+    } else {
+      LogUnmeasured(thread.error());
+    }
+  }
+  static void Measure(gpu::GpuContext& context, int peer, RingLayout* ring) {
+    const TimePoint begin = Clock::now();
+    const Result<MeasuredCosts> measured = MeasureCosts(context, peer, begin + kMeasurementMax);
+    if (!measured) return LogUnmeasured(measured.error());
+    PublishCosts(*measured, ring);
+    const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+    log::Info("the costs of a GPU's copies are measured", {{"took_ms", took.count()}});
+  }
+  static void LogUnmeasured(const Error& why) {
+    log::Warning("the costs of a GPU's copies are not measured: those of H200 count",
+                 {{"why", why}});
   }
 
   // `said`: what the answer says besides that it is well.

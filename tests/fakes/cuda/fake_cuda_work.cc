@@ -73,6 +73,11 @@ cuda::Result cuMemcpyBatchAsync(const cuda::DevicePtr* to, const cuda::DevicePtr
       return result;
     items.push_back({to[i], from[i], bytes[i]});
   }
+  const double takes = static_cast<double>(count) * Gpus().SpeedOf("block");
+  if (takes > 0) {
+    Of(stream)->Submit([] {}, takes);
+    return cuda::kSuccess;
+  }
   Of(stream)->Submit([items = std::move(items)] {
     // In an order that nobody may rely on.
     for (auto item = items.rbegin(); item != items.rend(); ++item)
@@ -86,6 +91,12 @@ cuda::Result cuMemcpy2DAsync_v2(const cuda::Memcpy2d* copy, cuda::Stream stream)
   for (const cuda::Memcpy2dSide* side : {&copy->to, &copy->from}) {
     const auto result = CheckRows(*side, copy->width_bytes, copy->height);
     if (result != cuda::kSuccess) return result;
+  }
+  const double row_takes =
+      Gpus().SpeedOf("row") + static_cast<double>(copy->width_bytes) * Gpus().SpeedOf("row_byte");
+  if (row_takes > 0) {
+    Of(stream)->Submit([] {}, static_cast<double>(copy->height) * row_takes);
+    return cuda::kSuccess;
   }
   Of(stream)->Submit([rows = *copy] {
     for (size_t row = rows.height; row-- > 0;) {  // in an order that nobody may rely on

@@ -95,6 +95,15 @@ FakeGpus::FakeGpus()
     const size_t equals = part.find('=');
     failures_[part.substr(0, equals)] = std::stoi(part.substr(equals + 1));
   }
+  for (const std::string& part : Split(Setting("GANTRY_FAKE_GPU_SPEEDS", ""))) {
+    const size_t equals = part.find('=');
+    speeds_[part.substr(0, equals)] = std::stod(part.substr(equals + 1));
+  }
+}
+
+double FakeGpus::SpeedOf(std::string_view name) const {
+  const auto found = speeds_.find(name);
+  return found == speeds_.end() ? 0 : found->second;
 }
 
 int FakeGpus::SettingOf(std::string_view call) const {

@@ -35,6 +35,9 @@ std::vector<int> ChosenBy(const char* variable, const std::vector<int>& all);
 //                             process, -2 hangs it. As the content of the folder's file
 //                             "failures": as long as it is there, also in processes that run
 //   GANTRY_FAKE_PEER_ACCESS   0: no GPU reaches another's memory (1)
+//   GANTRY_FAKE_GPU_SPEEDS    "kernel=100,block=200,row=500,row_byte=0.03": copies take their time
+//                             and move nothing, for what measures them. Bytes in a nanosecond of a
+//                             kernel; nanoseconds of a block of a batch, of a row, of a row's byte
 //   GANTRY_FAKE_GPU_DEV       a folder: only the GPUs whose device file is there
 // and what the vendor's own driver reads.
 class FakeGpus {
@@ -45,6 +48,8 @@ class FakeGpus {
   const std::vector<int>& visible() const { return visible_; }
   // Whether this GPU reaches that one's memory.
   bool Reaches(int gpu, int other) const { return gpu == other || peer_access_; }
+  // A speed that was set, or 0.
+  double SpeedOf(std::string_view name) const;
   // What was set for a call, or 0.
   int SettingOf(std::string_view call) const;
   // The result that a call is to fail with, or 0; here it hangs or ends its process.
@@ -82,6 +87,7 @@ class FakeGpus {
   bool peer_access_ = true;
   std::vector<int> visible_;
   std::map<std::string, int, std::less<>> failures_;
+  std::map<std::string, double, std::less<>> speeds_;
 };
 
 }  // namespace gantry::fake_gpu

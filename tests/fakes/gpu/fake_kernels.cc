@@ -1,5 +1,6 @@
 #include "tests/fakes/gpu/fake_kernels.h"
 
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -92,6 +93,18 @@ void RunCopyKernel(FakeContext& context, const Run& run, OnFault on_fault) {
   if (memory.error() != kSuccess) on_fault(context, memory.error());
 }
 
+// Takes the time of the items and moves nothing.
+void RunAtSpeed(FakeContext& context, const Run& run, double speed, OnFault on_fault) {
+  const auto begin = std::chrono::steady_clock::now();
+  KernelMemory memory(context);
+  uint64_t bytes = 0;
+  for (uint64_t i = 0; i < run.count; ++i) {
+    bytes += memory.Load<uint64_t>(run.items + i * copy_kernel::kItemBytes + 16);
+  }
+  if (memory.error() != kSuccess) on_fault(context, memory.error());
+  AwaitTime(begin, static_cast<double>(bytes) / speed);
+}
+
 }  // namespace
 
 void* LoadModule(const FakeContext& context, unsigned lanes) {
@@ -128,6 +141,12 @@ Result LaunchCopyKernel(const void* module, FakeContext& context, FakeStream& st
   std::memcpy(&run.items, arguments[0], sizeof(run.items));
   std::memcpy(&run.count, arguments[1], sizeof(run.count));
   std::memcpy(&run.longest, arguments[2], sizeof(run.longest));
+  if (const double speed = Gpus().SpeedOf("kernel"); speed > 0) {
+    constexpr double kNoDelay = 1;
+    stream.Submit([&context, run, speed, on_fault] { RunAtSpeed(context, run, speed, on_fault); },
+                  kNoDelay);
+    return kSuccess;
+  }
   stream.Submit([&context, run, on_fault] { RunCopyKernel(context, run, on_fault); });
   return kSuccess;
 }

@@ -16,6 +16,11 @@ uint64_t NextId() {
 
 }  // namespace
 
+void AwaitTime(std::chrono::steady_clock::time_point begin, double nanoseconds) {
+  const std::chrono::duration<double, std::nano> time(nanoseconds);
+  while (std::chrono::steady_clock::now() - begin < time) continue;
+}
+
 FakeStream::FakeStream(FakeContext* context, const std::atomic<Result>& error, bool blocking)
     : context_(context), error_(error), blocking_(blocking), id_(NextId()), thread_([this] {
         Run();
@@ -30,10 +35,10 @@ FakeStream::~FakeStream() {
   thread_.join();
 }
 
-uint64_t FakeStream::Submit(std::function<void()> work) {
+uint64_t FakeStream::Submit(std::function<void()> work, double nanoseconds) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return waiting_.size() < kWaitingMax; });
-  waiting_.push_back(std::move(work));
+  waiting_.push_back({std::move(work), nanoseconds});
   changed_.notify_all();
   return ++submitted_;
 }
@@ -58,12 +63,14 @@ void FakeStream::Run() {
   for (;;) {
     changed_.wait(lock, [&] { return ends_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    const std::function<void()> work = std::move(waiting_.front());
+    const Work work = std::move(waiting_.front());
     waiting_.pop_front();
     changed_.notify_all();
     lock.unlock();
-    std::this_thread::sleep_for(kDelay);
-    if (error_ == kSuccess) work();
+    const auto begin = std::chrono::steady_clock::now();
+    if (work.nanoseconds == 0) std::this_thread::sleep_for(kDelay);
+    if (error_ == kSuccess) work.run();
+    AwaitTime(begin, work.nanoseconds);
     lock.lock();
     ++done_;
     changed_.notify_all();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,6 +19,9 @@ namespace gantry::fake_gpu {
 
 struct FakeContext;
 
+// Looks at the clock until then, as a sleep takes longer.
+void AwaitTime(std::chrono::steady_clock::time_point begin, double nanoseconds);
+
 class FakeStream {
  public:
   // `error` is the context's.
@@ -30,8 +34,8 @@ class FakeStream {
   bool blocking() const { return blocking_; }
   uint64_t id() const { return id_; }
 
-  // Answers how many have been submitted.
-  uint64_t Submit(std::function<void()> work);
+  // Answers how many have been submitted. With a time the work takes that long.
+  uint64_t Submit(std::function<void()> work, double nanoseconds = 0);
   bool IsDone(uint64_t count);
   void WaitFor(uint64_t count);
   void Synchronize();
@@ -45,7 +49,11 @@ class FakeStream {
   const uint64_t id_;  // no other stream of this process has it, or gets it
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
+  struct Work {
+    std::function<void()> run;
+    double nanoseconds = 0;  // 0: as long as it takes
+  };
+  std::deque<Work> waiting_;
   uint64_t submitted_ = 0;
   uint64_t done_ = 0;
   bool ends_ = false;

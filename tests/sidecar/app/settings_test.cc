@@ -136,6 +136,7 @@ TEST(Settings, TakeTheWordsThatTheyNameAlone) {
 std::string AnotherValue(const Setting& setting) {
   if (setting.flag == "--deadline-ms-default" || setting.flag == "--node-uids") return "7";
   if (setting.flag == "--name") return "another";
+  if (setting.flag == "--gpu-copy-costs") return "block_ns=700,row_ps=20000";
   if (const auto* const range = std::get_if<Range>(&setting.bounds)) {
     return std::to_string(range->maximum);
   }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace gantry::transport {
@@ -131,14 +133,83 @@ TEST(GpuCopyPlanner, LargeBlocksGoToEnginesThatEnoughWorkersFeed) {
 }
 
 TEST(GpuCopyPlanner, TheMoreWorkersTheShorterAreRowsThatPay) {
-  EXPECT_GE(GpuCopyPlanner::RowBytesMax(4), 64U << 10);
-  EXPECT_GE(GpuCopyPlanner::RowBytesMax(6), 64U << 10);
-  EXPECT_GE(GpuCopyPlanner::RowBytesMax(8), 64U << 10);
-  EXPECT_GT(GpuCopyPlanner::RowBytesMax(12), 16U << 10);
-  EXPECT_LT(GpuCopyPlanner::RowBytesMax(12), 32U << 10);
-  EXPECT_LT(GpuCopyPlanner::RowBytesMax(24), 8U << 10);
-  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(64), 0U);
-  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(0), GpuCopyPlanner::RowBytesMax(1));
+  EXPECT_GE(GpuCopyPlanner::RowBytesMax(4, {}), 64U << 10);
+  EXPECT_GE(GpuCopyPlanner::RowBytesMax(6, {}), 64U << 10);
+  EXPECT_GE(GpuCopyPlanner::RowBytesMax(8, {}), 64U << 10);
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(12, {}), 16U << 10);
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(12, {}), 32U << 10);
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(24, {}), 8U << 10);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(64, {}), 0U);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(0, {}), GpuCopyPlanner::RowBytesMax(1, {}));
+}
+
+// The formulas that had the constants of H200, before costs were measured.
+TEST(GpuCopyPlanner, TheFallbackDecidesAsTheConstantsDid) {
+  for (size_t workers = 1; workers <= 64; ++workers) {
+    const double batched = 850 / static_cast<double>(workers);
+    const auto longest = static_cast<uint64_t>(std::max(batched - 19, 0.0) / 0.00226);
+    EXPECT_EQ(GpuCopyPlanner::RowBytesMax(workers, {}),
+              longest < (30U << 10) ? longest : UINT64_MAX)
+        << workers;
+    for (uint64_t bytes = 512; bytes <= 1 << 20; bytes += 512) {
+      const GpuCopyWork work = Blocks(1000, bytes, workers);
+      const bool fed = static_cast<double>(work.bytes) * static_cast<double>(workers) >=
+                       1.25 * 375.0 * 850.0 * 1000;
+      ASSERT_EQ(GpuCopyPlanner::IsForEngines(work, {}), fed) << bytes << " by " << workers;
+    }
+  }
+  for (const auto& [bytes, nanoseconds] : {std::pair<uint64_t, int64_t>{64 << 20, 1'421'088},
+                                           {8 << 20, 833'886},
+                                           {1 << 20, 760'485}}) {
+    for (const int64_t more : {0, 1}) {
+      GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+      worker::Completion done = By(GpuMeans::kKernel);
+      done.copy_nanoseconds = static_cast<uint64_t>(nanoseconds + more);
+      planner.Done(planner.Posted(Choose(planner, kStart), bytes, kStart - milliseconds(9)), done,
+                   kStart);
+      EXPECT_EQ(planner.UsesEngines(kStart), more == 1) << bytes;
+    }
+  }
+}
+
+TEST(GpuCopyPlanner, QuickProcessorsFeedTheEnginesWithSmallerBlocks) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const GpuCopyWork work = Blocks(10'000, 16 << 10, 12);
+  EXPECT_EQ(planner.Choose(work, kStart).means, GpuMeans::kKernel);
+  planner.SetCosts({.block_ns = 400});
+  EXPECT_EQ(planner.Choose(work, kStart).means, GpuMeans::kCopyEngine);
+}
+
+TEST(GpuCopyPlanner, SlowLinksLeaveLessToAKernel) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  planner.SetCosts({.kernel_mb_s = 25'000});
+  EXPECT_EQ(planner.Choose(Blocks(10'000, 16 << 10, 2), kStart).reason, GpuCopyReason::kWellFed);
+  EXPECT_EQ(planner.Choose(Blocks(10'000, 4096, 2), kStart).means, GpuMeans::kKernel);
+}
+
+// 64 MiB at 25 GB/s take 2.7 ms: on H200 the GPU would be busy.
+TEST(GpuCopyPlanner, AKernelOverASlowLinkIsNotTakenForOneThatWaits) {
+  for (const bool known : {false, true}) {
+    GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+    if (known) planner.SetCosts({.kernel_mb_s = 25'000});
+    RunOne(planner, Choose(planner, kStart), microseconds(2'700), kStart);
+    EXPECT_EQ(planner.UsesEngines(kStart), !known);
+  }
+}
+
+TEST(GpuCopyPlanner, AGpuWithLongTurnsIsBusyLater) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  planner.SetCosts({.turn_us = 5'000});
+  RunOne(planner, Choose(planner, kStart), microseconds(5'000), kStart);
+  EXPECT_FALSE(planner.UsesEngines(kStart));
+}
+
+TEST(GpuCopyPlanner, WhatRowsCostDecidesHowLongTheyMayBe) {
+  const uint64_t usual = GpuCopyPlanner::RowBytesMax(12, {});
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(12, {.row_ps = 50'000}), usual);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(12, {.row_ps = 80'000}), 0U);
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(12, {.row_byte_fs = 4'000}), usual);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(12, {.block_ns = 2'000}), UINT64_MAX);
 }
 
 TEST(GpuCopyPlanner, EnginesAreExpectedWhileTheGpuIsBusyOrHasNoKernels) {

@@ -90,6 +90,27 @@ TEST_F(GpuPairsTest, TheKernelIsOneOfTheDestinationsGpu) {
   Finish(transport, *write);
 }
 
+TEST_F(GpuPairsTest, TheCostsOfAGpuChooseWhatCopiesThere) {
+  worker::GpuCopyCosts of_the_first;
+  CopySchedulerOptions options;
+  options.costs_of = [&](int gpu) { return gpu == 0 ? of_the_first : worker::GpuCopyCosts(); };
+  CopyScheduler transport(options, workers_, workers_);
+  const auto before = transport.Start(Between(0, 0, 20'000), 0, 1);
+  Poll(transport);
+  ASSERT_FALSE(workers_.jobs[0].empty());
+  EXPECT_EQ(workers_.jobs[0].front().means, GpuMeans::kKernel);
+  Finish(transport, *before);
+  of_the_first = {.block_ns = 1, .kernel_mb_s = 1};  // as if they had been measured meanwhile
+  const auto there = transport.Start(Between(0, 0, 20'000), 0, 2);
+  const auto elsewhere = transport.Start(Between(1, 1, 20'000), 0, 3);
+  Poll(transport);
+  ASSERT_FALSE(workers_.jobs[0].empty() || workers_.jobs[1].empty());
+  EXPECT_EQ(workers_.jobs[0].front().means, GpuMeans::kCopyEngine);
+  EXPECT_EQ(workers_.jobs[1].front().means, GpuMeans::kKernel);
+  Finish(transport, *there);
+  Finish(transport, *elsewhere);
+}
+
 // A kernel that takes milliseconds says that others compute on its GPU.
 TEST_F(GpuPairsTest, TheKernelRunsOnTheGpuThatIsIdle) {
   CopyScheduler transport(By(GpuCopyPolicy::kAuto), workers_, workers_);

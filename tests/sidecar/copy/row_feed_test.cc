@@ -154,6 +154,21 @@ TEST_F(RowFeedTest, OnlyWhatIsBetweenGpusIsPlannedByRows) {
   EXPECT_FALSE(hints.RowsOf({host}, {{host}}).any());
 }
 
+// With two workers on the only GPU.
+TEST_F(RowFeedTest, TheCostsOfTheGpuLimitTheLengthOfRows) {
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
+  worker::GpuCopyCosts costs = {.row_ps = 20'000, .row_byte_fs = 20'000};
+  options.costs_of = [&](int gpu) { return gpu == 0 ? costs : worker::GpuCopyCosts(); };
+  CopyScheduler by_engines(options, pool_, pool_);
+  const auto gpu = Map(kGpu);
+  const CopyHints& hints = by_engines.hints();
+  EXPECT_GE(hints.RowsOf({gpu}, {{gpu}}).row_bytes_max, 20'000U);
+  costs.row_ps = 350'000;
+  EXPECT_EQ(hints.RowsOf({gpu}, {{gpu}}).row_bytes_max, 3'750U) << "(850 / 2 - 350) / 0.02";
+  costs.row_ps = 430'000;
+  EXPECT_FALSE(hints.RowsOf({gpu}, {{gpu}}).any());
+}
+
 // Who will copy is not known when it is planned: what was seen last decides.
 TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
   pool_.gpus_of_workers = {0, 1};
