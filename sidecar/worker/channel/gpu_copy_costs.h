@@ -21,7 +21,7 @@ struct GpuCopyCosts {
   // do. Source: batches of all workers, docs/decisions/0010.
   uint64_t block_ns = 850;
   // MB/s at which a kernel copies blocks while nothing else runs on its GPU. Source:
-  // docs/decisions/ 0010.
+  // docs/decisions/0010.
   uint64_t kernel_mb_s = 375'000;
   // Time that the engines of a pair of GPUs take for a row: picoseconds for the row, and
   // femtoseconds for each of its bytes. Source: rows of 4 to 64 KiB on two H100 that compute,

@@ -34,9 +34,12 @@ static_assert(2 * kLongRow * kRowsOfCopy <= kBytes);
 constexpr int kFirstTries = 3;
 constexpr int kTriesMin = 5;
 constexpr milliseconds kTries{25};  // the other workers start meanwhile
-constexpr milliseconds kFewMax{2};  // few copies that take longer are not worth the rest
+// Few copies that take longer, or many that take longer than so many times few: somebody else is
+// at work there.
+constexpr microseconds kFewMax{1000};
+constexpr double kManyMax = 2;
 // While all workers hand blocks over, each takes longer than one alone: 0.85 us on H200
-// (docs/benchmarks_gpu_first.md), where this measures 0.51.
+// (docs/decisions/0010), where this measures 0.51.
 constexpr double kAllWorkers = 1.7;
 
 uint64_t Rounded(double value) {
@@ -59,6 +62,7 @@ class Measurement {
   // Nanoseconds of one copy among many: what a longer series takes beyond a shorter one.
   Result<double> TimeOf(const Submit& submit, uint64_t few, uint64_t many);
   Result<double> TimeOfSeries(const Submit& submit, uint64_t count);
+  Status WriteList();
   Status CopyByKernel(uint64_t items);
   Status CopyBatches(uint64_t batches);
   Status CopyRows(uint64_t copies, uint64_t bytes);
@@ -84,17 +88,22 @@ Status Measurement::Allocate(int peer) {
     ASSIGN_OR_RETURN(peers_, context_.AllocateOn(peer, kBytes));
     from_ = peers_->range().base;
   }
+  for (uint64_t at = 0; at < kBytes; at += 2 * kBatchItemBytes) {  // no two are neighbours
+    blocks_.push_back({to_ + at, from_ + at, kBatchItemBytes});
+  }
+  ASSIGN_OR_RETURN(mark_, context_.NewEvent());
+  ASSIGN_OR_RETURN(stream_, context_.NewStream());
+  return {};
+}
+
+// The list is pinned for kernels alone: not every driver can do that.
+Status Measurement::WriteList() {
   ASSIGN_OR_RETURN(list_,
                    PinnedPages::Create(context_, kItemListBytes, "the list of a measurement"));
   auto* const items = reinterpret_cast<gpu::CopyItem*>(list_->data());
   for (uint64_t at = 0; at < kBytes; at += kKernelItemBytes) {
     items[at / kKernelItemBytes] = {to_ + at, from_ + at, kKernelItemBytes};
   }
-  for (uint64_t at = 0; at < kBytes; at += 2 * kBatchItemBytes) {  // no two are neighbours
-    blocks_.push_back({to_ + at, from_ + at, kBatchItemBytes});
-  }
-  ASSIGN_OR_RETURN(mark_, context_.NewEvent());
-  ASSIGN_OR_RETURN(stream_, context_.NewStream());
   return {};
 }
 
@@ -154,12 +163,17 @@ Result<double> Measurement::TimeOf(const Submit& submit, uint64_t few, uint64_t 
     ASSIGN_OR_RETURN(const double again, TimeOfSeries(submit, few));
     of_few = std::min(of_few, again);
   }
+  const double times = static_cast<double>(many) / static_cast<double>(few);
+  if (of_many > kManyMax * times * of_few) {
+    return Fail(ErrorCode::kDeadlineExceeded, "the GPU is busy");
+  }
   return (of_many - of_few) / static_cast<double>(many - few);
 }
 
 Result<MeasuredCosts> Measurement::Run(bool has_peer) {
   GpuCopyCosts costs = {0, 0, 0, 0, 0};
-  if (context_.LoadKernels()) {
+  // Within one GPU the caches would be measured: no link is in the way.
+  if (has_peer && context_.LoadKernels() && WriteList()) {
     ASSIGN_OR_RETURN(const double item,
                      TimeOf([this](uint64_t n) { return CopyByKernel(n); },
                             kBytes / kKernelItemBytes / 8, kBytes / kKernelItemBytes));
@@ -172,7 +186,8 @@ Result<MeasuredCosts> Measurement::Run(bool has_peer) {
     return TimeOf([this, bytes](uint64_t n) { return CopyRows(n, bytes); }, kFewCopiesOfRows,
                   kManyCopiesOfRows);
   };
-  const auto short_rows = rows_of(kShortRow);
+  Result<double> short_rows = Fail(ErrorCode::kPathUnavailable, "there is no link");
+  if (has_peer) short_rows = rows_of(kShortRow);
   if (short_rows || short_rows.error().code != ErrorCode::kPathUnavailable) {
     RETURN_IF_ERROR(short_rows);
     ASSIGN_OR_RETURN(const double long_rows, rows_of(kLongRow));
@@ -180,7 +195,7 @@ Result<MeasuredCosts> Measurement::Run(bool has_peer) {
     const double row = *short_rows / kRowsOfCopy - kShortRow * byte;
     costs.row_byte_fs = Rounded(1e6 * byte);
     // The engines of both GPUs of a pair copy rows, each its own; the link is one.
-    costs.row_ps = Rounded(1e3 * row / (has_peer ? 2 : 1));
+    costs.row_ps = Rounded(1e3 * row / 2);
   }
   MeasuredCosts measured;
   std::transform(kCostFields.begin(), kCostFields.end(), measured.begin(),

@@ -11,7 +11,8 @@ namespace gantry::worker {
 inline constexpr milliseconds kMeasurementMax{300};
 
 // Copies from memory of the GPU with the ordinal `peer`, or from the context's own GPU when it is
-// -1. Takes 8 MiB on each of the two, 16 MiB on the only one. What the driver cannot do stays 0.
+// -1: then block_ns alone is measured. Takes 8 MiB on each of the two, 16 MiB on the only one.
+// Costs of what the driver cannot do stay 0.
 // kDeadlineExceeded: the GPU was too busy or too slow. Then it also waits for what is under way.
 // kDeviceError: a value is implausible. Other errors are the driver's.
 Result<MeasuredCosts> MeasureCosts(gpu::GpuContext& context, int peer, TimePoint deadline);
