@@ -4,9 +4,11 @@
 #   gantry_executable(<name> SOURCES ... LIBS ...)                                      bin/<name>
 #   gantry_shared_library(<name> SOURCES ... LIBS ... [VERSION x.y.z] [SOVERSION n])    lib/lib<name>.so
 #   gantry_proto(<target> <file.proto> [LIBS other-proto-targets])    generated protobuf and gRPC code as a library
-#   gantry_test(<folder-name>_test SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...] [TOGETHER] [LOOPS])
+#   gantry_test(<folder-name>_test SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...]
+#               [TOGETHER] [LOOPS] [SERIAL])
 #     One program for each folder, and one more where a process of its own is needed: of another label, environment or main.
-#     LOOPS: its own loops over many bytes take long, so that it is optimised under a sanitizer, too.
+#     SERIAL: each of its cases runs while no other does. LOOPS: its own loops over many bytes take long, so that it is
+#     optimised under a sanitizer, too.
 #   gantry_test_on_fake_amd(<name> ROCM 5 6 7 [LABELS ...])    a gantry_test once more for each release, in one process
 #   gantry_benchmark(<name> SOURCES ... LIBS ...)                     only with -DGANTRY_BENCH=ON
 #   gantry_fuzz_target(<name> SOURCES ... LIBS ... [CORPUS folder])   a fuzzer with -DGANTRY_FUZZ=ON, else a unit test of its corpus
@@ -91,7 +93,7 @@ function(gantry_test_limit variable default)
 endfunction()
 
 function(gantry_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TOGETHER;LOOPS" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TOGETHER;LOOPS;SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT")
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -103,6 +105,9 @@ function(gantry_test name)
   set(properties LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
   if(arg_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${arg_ENVIRONMENT}")
+  endif()
+  if(arg_SERIAL)
+    list(APPEND properties RUN_SERIAL TRUE)
   endif()
   if(arg_TOGETHER)    # one process for all of them, where it takes longer to start than each of them does
     add_test(NAME ${name} COMMAND ${name})

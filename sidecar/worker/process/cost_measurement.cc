@@ -31,7 +31,7 @@ static_assert(kBytes / kKernelItemBytes * sizeof(gpu::CopyItem) <= kItemListByte
 static_assert(2 * kLongRow * kRowsOfCopy <= kBytes);
 
 // Repetitions, of which the fastest counts: others may use the GPU and the processor.
-constexpr int kFirstTries = 3;
+constexpr int kFirstTries = 8;
 constexpr int kTriesMin = 5;
 constexpr milliseconds kTries{25};  // the other workers start meanwhile
 // Few copies that take longer, or many that take longer than so many times few: somebody else is

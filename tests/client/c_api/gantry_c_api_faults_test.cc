@@ -37,10 +37,10 @@ bool InChild(Work work) {
 }
 
 TEST(GantryFaults, AKilledSidecarIsAnErrorInTheMiddleOfACall) {
+  std::atomic<bool> asked{false};
   OpenClient it(60'000);
   gantry_buffer* buffer = nullptr;
   ASSERT_OK(it.Register("b", 0, 10, &buffer));
-  std::atomic<bool> asked{false};
   it.sidecar.On("/v1/transfers", [&](const FakeRequest&) {
     asked = true;
     std::this_thread::sleep_for(200ms);
@@ -95,12 +95,12 @@ size_t CountOf(const FakeSidecar& sidecar, const std::string& method, const std:
 }
 
 TEST(GantryFaults, ObjectsThatEndAskASidecarThatStandsStillOnce) {
+  std::atomic<bool> still{true};
   OpenClient it(/*timeout_ms=*/500);
   std::array<gantry_buffer*, 4> buffers = {};
   for (size_t i = 0; i < buffers.size(); ++i) {
     ASSERT_OK(it.Register(("b" + std::to_string(i)).c_str(), i * 10, 10, &buffers[i]));
   }
-  std::atomic<bool> still{true};
   it.sidecar.On("/v1/buffers/", [&](const FakeRequest&) {
     while (still) std::this_thread::sleep_for(milliseconds(10));
     return FakeSidecar::Json(200, "{}");
@@ -119,6 +119,7 @@ TEST(GantryFaults, ObjectsThatEndAskASidecarThatStandsStillOnce) {
 }
 
 TEST(GantryFaults, AnArenaIsHeardOfLaterThanItEnds) {
+  std::atomic<bool> still{true};
   OpenClient it(/*timeout_ms=*/500);
   gantry_arena* arena = nullptr;
   ASSERT_OK(gantry_arena_create(it.client, 4096, &arena));
@@ -126,7 +127,6 @@ TEST(GantryFaults, AnArenaIsHeardOfLaterThanItEnds) {
   const gantry_buffer_spec spec = {"b", &piece, 1, 0, 0, 0, 0};
   gantry_buffer* buffer = nullptr;
   ASSERT_OK(gantry_buffers_register(it.client, &spec, 1, &buffer));
-  std::atomic<bool> still{true};
   it.sidecar.On("/v1/buffers/", [&](const FakeRequest&) {
     while (still) std::this_thread::sleep_for(milliseconds(10));
     return FakeSidecar::Json(200, "{}");

@@ -220,8 +220,8 @@ TEST(GantryCApi, SuspendsSomeOrAll) {
 }
 
 TEST(GantryCApi, ATransferIsFollowedToItsEnd) {
-  OpenClient it;
   std::atomic<int> asked{0};
+  OpenClient it;
   it.sidecar.On("/v1/transfers", [&](const FakeRequest&) {
     const bool over = ++asked >= 3;
     return FakeSidecar::Json(over ? 200 : 202, over

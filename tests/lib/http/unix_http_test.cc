@@ -51,8 +51,8 @@ TEST(UnixHttp, ConnectsAgainWhenAnIdleConnectionWasClosed) {
 }
 
 TEST(UnixHttp, RepeatsARequestThatAKeptConnectionDidNotAnswer) {
-  FakeSidecar server;
   std::atomic<int> asked{0};
+  FakeSidecar server;
   server.On("/drop", [&](const FakeRequest&) {
     return ++asked == 1 ? std::string() : FakeSidecar::Json(200, "{}");
   });
@@ -63,8 +63,8 @@ TEST(UnixHttp, RepeatsARequestThatAKeptConnectionDidNotAnswer) {
 }
 
 TEST(UnixHttp, DoesNotRepeatWhatMayNotBeDoneTwice) {
-  FakeSidecar server;
   std::atomic<int> asked{0};
+  FakeSidecar server;
   server.On("/drop", [&](const FakeRequest&) {
     ++asked;
     return std::string();
@@ -78,8 +78,8 @@ TEST(UnixHttp, DoesNotRepeatWhatMayNotBeDoneTwice) {
 }
 
 TEST(UnixHttp, RepeatsOnlyOnce) {
-  FakeSidecar server;
   std::atomic<int> asked{0};
+  FakeSidecar server;
   server.On("/drop", [&](const FakeRequest&) {
     ++asked;
     return std::string();
