@@ -36,11 +36,15 @@ def values_of(costs):
 
 def start_measured(start_sidecar, *flags, fits=lambda sidecar: True):
     """A sidecar whose GPUs were both measured. Others on the machine may keep it from that: then another one."""
+    measured = False
     for name in "abcdefghijklmnopqrst":
         sidecar = start_sidecar(name, workers=2, flags=flags)
         wait_for(lambda: sidecar.log.count("are measured") + sidecar.log.count("are not measured") == 2, 20, "two measurements")
         if "are not measured" not in sidecar.log and fits(sidecar):
             return sidecar
+        measured |= "are not measured" not in sidecar.log
+    if not measured:
+        pytest.skip("no worker had the time to measure: the machine is too busy")
     raise AssertionError(f"{costs_of(sidecar)} {costs_of(sidecar, 1)}\n{sidecar.log}")
 
 

@@ -22,6 +22,8 @@ const GpuCopyCosts kAtThese = {
     .row_byte_fs = 30'000,
 };
 
+constexpr char kWhySkipped[] = "no worker had the time to measure: the machine is too busy";
+
 class GpuCostsPoolTest : public GpuPoolTest {
  protected:
   void TearDown() override {
@@ -40,22 +42,22 @@ class GpuCostsPoolTest : public GpuPoolTest {
     Start(options);
   }
   // Whether it comes true of a pool that measures. A busy machine may keep its workers from it:
-  // then of another pool.
-  bool ComesTrue(const std::function<bool()>& holds, GpuCosts costs = {}) {
+  // then of another pool. Few of them measured: the machine is too busy for it.
+  enum class Outcome { kTrue, kFalse, kTooBusy };
+  Outcome ComesTrue(const std::function<bool()>& holds, GpuCosts costs = {}) {
+    int measured = 0;
     for (int i = 0; i < 15; ++i) {
       StartMeasuring(costs);
-      if (Eventually(holds, milliseconds(1'000))) return true;
+      if (Eventually(holds, milliseconds(1'000))) return Outcome::kTrue;
+      measured += Measured(0) > 0 && Measured(1) > 0;
     }
-    return false;
+    return measured > 7 ? Outcome::kFalse : Outcome::kTooBusy;
   }
   // Within what a busy machine adds, and far from the fallback.
-  bool IsNear(int gpu) const {
-    const GpuCopyCosts costs = pool_->costs_of(gpu).values;
-    return Measured(gpu) == 4 &&
-           std::all_of(kCostFields.begin(), kCostFields.end(), [&](const CostField& field) {
-             const uint64_t expected = kAtThese.*field.value;
-             return costs.*field.value > expected / 3 && costs.*field.value < expected * 3;
-           });
+  bool IsNear(int gpu, const CostField& field) const {
+    const uint64_t cost = pool_->costs_of(gpu).values.*field.value;
+    const uint64_t expected = kAtThese.*field.value;
+    return Measured(gpu) == 4 && cost > expected / 3 && cost < expected * 3;
   }
   size_t Measured(int gpu) const {
     const GpuCosts costs = pool_->costs_of(gpu);
@@ -80,18 +82,24 @@ class GpuCostsPoolTest : public GpuPoolTest {
 
 TEST_F(GpuCostsPoolTest, EachGpusCostsAreMeasured) {
   Speeds(kSpeeds);
-  std::array<bool, 2> near = {};
-  EXPECT_TRUE(ComesTrue([&] {
-    for (const int gpu : {0, 1}) near[static_cast<size_t>(gpu)] |= IsNear(gpu);
-    return near[0] && near[1];
-  }));
+  std::array<bool, 2 * std::size(kCostFields)> near = {};  // in some pool
+  const Outcome outcome = ComesTrue([&] {
+    for (size_t i = 0; i < near.size(); ++i) {
+      near[i] |= IsNear(static_cast<int>(i % 2), kCostFields[i / 2]);
+    }
+    return std::find(near.begin(), near.end(), false) == near.end();
+  });
+  if (outcome == Outcome::kTooBusy) GTEST_SKIP() << kWhySkipped;
+  EXPECT_EQ(outcome, Outcome::kTrue);
   ExpectFallback(-1);
   ExpectFallback(2);
 }
 
 TEST_F(GpuCostsPoolTest, TheyOutliveTheWorkerThatMeasuredThem) {
   Speeds(kSpeeds);
-  ASSERT_TRUE(ComesTrue([&] { return Measured(0) == 4; }));
+  const Outcome outcome = ComesTrue([&] { return Measured(0) == 4; });
+  if (outcome == Outcome::kTooBusy) GTEST_SKIP() << kWhySkipped;
+  ASSERT_EQ(outcome, Outcome::kTrue);
   const GpuCopyCosts before = pool_->costs_of(0).values;
   Speeds("");
   Replace(0);
@@ -102,7 +110,9 @@ TEST_F(GpuCostsPoolTest, TheyOutliveTheWorkerThatMeasuredThem) {
 TEST_F(GpuCostsPoolTest, WhatIsSetStays) {
   Speeds(kSpeeds);
   const std::vector<std::string> set = {"block_ns=123"};
-  ASSERT_TRUE(ComesTrue([&] { return Measured(0) == 3; }, *ParseCosts(set)));
+  const Outcome outcome = ComesTrue([&] { return Measured(0) == 3; }, *ParseCosts(set));
+  if (outcome == Outcome::kTooBusy) GTEST_SKIP() << kWhySkipped;
+  ASSERT_EQ(outcome, Outcome::kTrue);
   EXPECT_EQ(pool_->costs_of(0).values.block_ns, 123U);
   EXPECT_EQ(pool_->costs_of(0).origins[0], CostOrigin::kSet);
 }
