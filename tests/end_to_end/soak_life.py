@@ -66,11 +66,21 @@ class Life:
         self.counts = collections.Counter()
         self.inbox = {}  # block -> (owner, block of the owner's store)
         self.lanes = {}  # (workload, block of its mail) -> block of this one's store
-        layout = gantry.Layout(BLOCK)
-        self.layout = layout
-        self.buffers = {name: self.client.register(name, self.arenas[name].view(0, BLOCKS * BLOCK), layout=layout,
-                                                   access=("remote_read",) if name == "store" else BOTH)
+        self.layout = gantry.Layout(BLOCK)
+        self.buffers = {name: self.registered(name, ("remote_read",) if name == "store" else BOTH)
                         for name in ("store", "mail", "inbox")}
+
+    def registered(self, name, access):
+        """Tries again while workers that were killed just now are being replaced."""
+        end = time.monotonic() + QUIET_SECONDS
+        while True:
+            try:
+                return self.client.register(name, self.arenas[name].view(0, BLOCKS * BLOCK), layout=self.layout, access=access)
+            except gantry.Error as error:
+                if error.code != "worker_lost" or time.monotonic() > end:
+                    raise
+                self.counts["refused " + error.code] += 1
+                time.sleep(0.02)
 
     def step(self):
         deeds = [(self.read, 6), (self.write, 5), (self.read_back, 4), (self.look, 2), (self.register_and_delete, 1),

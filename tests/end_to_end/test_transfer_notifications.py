@@ -138,7 +138,9 @@ def written(pair, new_memory):
 
     def make(**fields):
         view = write(a, "b/decode/dst", [[0, 0, 0, 0, MiB]], {"to": "decode", "message": encoded(b"here")}, wait_ms=0, **fields)[1]
-        wait_for(lambda: not target.differs_from(source), 10, "the bytes")
+        # The bytes are there some moments before the sidecar counts them.
+        wait_for(lambda: view_of(a, "prefill", view["id"])["bytes_moved"] == MiB, 10, "the bytes")
+        assert not target.differs_from(source)
         return view_of(a, "prefill", view["id"])
 
     yield a, b, make

@@ -46,6 +46,13 @@ run_ctest() {
   nothing_is_left || status=1
 }
 
+# run_gtest_programs <preset> <label regex>: as run_ctest, with many cases in each process. A case cannot rely on a
+# process of its own then, so the release tiers have run_ctest.
+run_gtest_programs() {
+  tests/tiers/run_gtest_programs.py "$1" "$2" "$((jobs + (jobs + 1) / 2))" "$RESULTS" || status=1
+  nothing_is_left || status=1
+}
+
 # run_pytest <preset whose programs are tested> <files, folders, options...>: one case after the other
 run_pytest() {
   local code=0

@@ -174,9 +174,13 @@ def run(tier):
 
 
 def why_skipped(case):
-    """What the test said: pytest keeps it in the attribute, GoogleTest prints it after a line "file:1: Skipped"."""
+    """What the test said: pytest keeps it in the attribute, GoogleTest prints it after a line "file:1: Skipped".
+
+    GoogleTest's own file has it in the attribute, after a line "file:1".
+    """
     said = re.search(r": Skipped\n(.+)", case.findtext("system-out", ""))
-    return said.group(1) if said else case.find("skipped").get("message", "") if case.find("skipped") is not None else ""
+    message = case.find("skipped").get("message", "") if case.find("skipped") is not None else ""
+    return said.group(1) if said else re.sub(r"^\S+:\d+\n", "", message)
 
 
 def why_failed(case):
