@@ -49,7 +49,7 @@ run_ctest() {
 # run_gtest_programs <preset> <label regex>: as run_ctest, with many cases in each process. A case cannot rely on a
 # process of its own then, so the release tiers have run_ctest.
 run_gtest_programs() {
-  tests/tiers/run_gtest_programs.py "$1" "$2" "$((jobs + (jobs + 1) / 2))" "$RESULTS" || status=1
+  tests/tiers/run_gtest_programs.py "$1" "$2" "$((jobs * 2))" "$RESULTS" || status=1
   nothing_is_left || status=1
 }
 
