@@ -59,6 +59,10 @@ Error OutcomeOf(const TransferRecord& record, const TransferAnswer& answer) {
 using namespace gantry;          // NOLINT: the functions below cannot be in a namespace
 using namespace gantry::client;  // NOLINT
 
+const char* gantry_path_name(size_t index) {
+  return index < wire::kPaths.size() ? wire::NameOf(wire::kPaths[index]).data() : nullptr;
+}
+
 gantry_error* gantry_transfer_submit(gantry_client* client, const gantry_transfer_spec* spec,
                                      uint64_t wait_ms, gantry_transfer** transfer) {
   return EnterObject(client, [&]() -> Status {

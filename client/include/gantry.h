@@ -62,6 +62,10 @@ typedef struct gantry_message gantry_message; /* gantry_messages.h */
 
 /* The version of the library that is loaded, for example "0.1.0". */
 GANTRY_EXPORT const char* gantry_version(void);
+/* Names of the paths that this library knows, for example "shm", in the order in which transfers
+   try them; NULL from the first index on that has none. `paths` of GET /v1/info says which of them
+   the sidecar has. */
+GANTRY_EXPORT const char* gantry_path_name(size_t index);
 /* Frees a `char*` that this library returned. */
 GANTRY_EXPORT void gantry_free(char* text);
 
@@ -335,7 +339,7 @@ typedef struct gantry_transfer_spec {
   size_t range_count;
   uint64_t deadline_ms; /* after which it expires; 0: the sidecar's default, and not "no time" */
   int priority;         /* -10 to 10, higher goes first */
-  const char* require_path; /* ipc, shm, rdma, bounce, tcp, or several with commas; NULL: any */
+  const char* require_path; /* as gantry_path_name, or several with commas; NULL: any */
   const char* user_data;    /* up to 1 KiB, given back in events; may be NULL */
   /* In place of local and remote; then the two lists are blocks of group 0, or there are groups. */
   const gantry_view* view;
@@ -366,7 +370,7 @@ typedef struct gantry_transfer_status {
   uint64_t move_us;         /* from there until the last one had */
   uint64_t copy_us;         /* summed over the copy workers */
   uint64_t total_us;
-  char path[8]; /* ipc, shm, rdma, bounce or tcp; "" before it is chosen */
+  char path[8]; /* as in `paths` of GET /v1/info; "" before it is chosen */
   int executor; /* GANTRY_EXECUTOR_SELF or _PEER, which took the path; 0: the sidecar did not say */
 } gantry_transfer_status;
 

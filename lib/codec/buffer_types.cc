@@ -1,20 +1,32 @@
 #include "lib/codec/buffer_types.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 #include "lib/base/byte_range.h"
 
 namespace gantry::wire {
 namespace {
 
-constexpr std::array<std::string_view, kPathCount> kPathNames = {"ipc", "shm", "rdma", "bounce",
-                                                                 "tcp"};
-static_assert(!kPathNames.back().empty(), "each path has a name");
-static_assert(std::all_of(std::begin(kPaths), std::end(kPaths),
-                          [](Path path) { return kPaths[static_cast<size_t>(path)] == path; }) &&
-                  kPaths[kPathCount - 1] == Path::kTcp,
-              "kPaths has each path, in the order of the enumeration");
+constexpr size_t kPathNameBytesMax = 7;
+
+constexpr bool IsInOrder() {
+  for (size_t i = 0; i < kPaths.size(); ++i) {
+    if (kPaths[i] != static_cast<Path>(i)) return false;
+  }
+  return kPaths.back() == Path::kTcp;
+}
+static_assert(IsInOrder(), "kPathTable has each path, in the order of the enumeration");
+
+constexpr bool IsComplete(const PathInfo& row) {
+  const auto is_like = [&](const PathInfo& other) {
+    return other.name == row.name || other.number == row.number;
+  };
+  return !row.name.empty() && row.name.size() <= kPathNameBytesMax && row.number != 0 &&
+         std::count_if(std::begin(kPathTable), std::end(kPathTable), is_like) == 1;
+}
+static_assert(std::all_of(std::begin(kPathTable), std::end(kPathTable), IsComplete),
+              "each path has a name of 1 to 7 bytes and a number, both its own");
 
 }  // namespace
 
@@ -67,20 +79,25 @@ std::optional<MemoryKind> MemoryKindByName(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view NameOf(Path path) { return kPathNames[static_cast<size_t>(path)]; }
-
 std::string PathNames() {
   std::string all;
   for (const Path path : kPaths) {
-    if (!all.empty()) all += path == kPaths[kPathCount - 1] ? " and " : ", ";
+    if (!all.empty()) all += path == kPaths.back() ? " and " : ", ";
     all += NameOf(path);
   }
   return all;
 }
 
 std::optional<Path> PathByName(std::string_view name) {
-  for (size_t i = 0; i < kPathNames.size(); ++i) {
-    if (kPathNames[i] == name) return static_cast<Path>(i);
+  for (const PathInfo& row : kPathTable) {
+    if (row.name == name) return row.path;
+  }
+  return std::nullopt;
+}
+
+std::optional<Path> PathByNumber(uint32_t number) {
+  for (const PathInfo& row : kPathTable) {
+    if (row.number == number) return row.path;
   }
   return std::nullopt;
 }

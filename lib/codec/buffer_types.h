@@ -2,6 +2,8 @@
 // Plain values.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -42,13 +44,44 @@ inline constexpr MemoryKind kMemoryKinds[] = {MemoryKind::kHost, MemoryKind::kGp
 std::string_view NameOf(MemoryKind kind);  // "host", "gpu"
 std::optional<MemoryKind> MemoryKindByName(std::string_view name);
 
-// The transports, in the order in which transfers try them: fastest first.
+// The transports, in the order in which transfers try them: fastest first. kTcp stays last.
 enum class Path : uint8_t { kIpc, kShm, kRdma, kBounce, kTcp };
-inline constexpr Path kPaths[] = {Path::kIpc, Path::kShm, Path::kRdma, Path::kBounce, Path::kTcp};
-inline constexpr int kPathCount = std::size(kPaths);
-std::string PathNames();             // all of them, with commas between, for messages
-std::string_view NameOf(Path path);  // "ipc", "shm", "rdma", "bounce", "tcp"
+
+// The memory that a path carries.
+enum class PathMemory : uint8_t {
+  kAny,
+  kHostOnly,  // both buffers are host memory
+  kSomeGpu,   // one of the two buffers is GPU memory, or both are
+};
+
+// Properties of a path that do not depend on its transport.
+struct PathInfo {
+  Path path = Path::kTcp;
+  std::string_view name;       // 1 to 7 bytes: gantry_transfer_status.path has 8
+  uint32_t number = 0;         // in the peer API; never changes, and no other path gets it
+  bool shares_memory = false;  // maps the peer's memory, so both sidecars are on one node
+  PathMemory memory = PathMemory::kAny;
+};
+// A row for each path, in the order of Path. A new path needs no other list in C++ code.
+inline constexpr PathInfo kPathTable[] = {
+    {Path::kIpc, "ipc", 1, true, PathMemory::kSomeGpu},
+    {Path::kShm, "shm", 2, true, PathMemory::kHostOnly},
+    {Path::kRdma, "rdma", 3, false, PathMemory::kAny},
+    {Path::kBounce, "bounce", 5, false, PathMemory::kAny},
+    {Path::kTcp, "tcp", 4, false, PathMemory::kAny},
+};
+inline constexpr int kPathCount = std::size(kPathTable);
+inline constexpr auto kPaths = [] {
+  std::array<Path, kPathCount> paths{};
+  for (size_t i = 0; i < paths.size(); ++i) paths[i] = kPathTable[i].path;
+  return paths;
+}();
+constexpr const PathInfo& InfoOf(Path path) { return kPathTable[static_cast<size_t>(path)]; }
+constexpr std::string_view NameOf(Path path) { return InfoOf(path).name; }
+std::string PathNames();  // all of them, with commas between, for messages
 std::optional<Path> PathByName(std::string_view name);
+// None: only the peer knows the path.
+std::optional<Path> PathByNumber(uint32_t number);
 
 // Why one path can or cannot be taken; `reason` is empty when it can.
 struct PathReport {

@@ -77,7 +77,7 @@ void ToMessage(const PeerExecution& execution, proto::ExecuteRequest* message) {
   }
   message->set_deadline_ms(execution.deadline_ms);
   message->set_priority(execution.priority);
-  for (const Path path : execution.require_path) message->add_require_path(ToMessage(path));
+  for (const Path path : execution.require_path) message->add_require_path(InfoOf(path).number);
 }
 
 Result<PeerExecution> FromMessage(const proto::ExecuteRequest& message) {
@@ -105,8 +105,8 @@ Result<PeerExecution> FromMessage(const proto::ExecuteRequest& message) {
   execution.priority = message.priority();
   RETURN_IF_ERROR(
       LimitOfPeer("require_path", static_cast<size_t>(message.require_path_size()), kPeerPathsMax));
-  for (const int number : message.require_path()) {
-    const auto path = FromMessage(static_cast<proto::Path>(number));
+  for (const uint32_t number : message.require_path()) {
+    const auto path = PathByNumber(number);
     if (path) execution.require_path.push_back(*path);
   }
   // Of paths that only the caller knows none is there.

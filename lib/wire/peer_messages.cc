@@ -1,7 +1,6 @@
 #include "lib/wire/peer_messages.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 
@@ -13,11 +12,6 @@
 
 namespace gantry::wire {
 namespace {
-
-// In the order of Path: on the wire their numbers stay as they came.
-constexpr std::array<proto::Path, kPathCount> kPathMessages = {
-    proto::PATH_IPC, proto::PATH_SHM, proto::PATH_RDMA, proto::PATH_BOUNCE, proto::PATH_TCP};
-static_assert(kPathMessages.back() != proto::PATH_UNSPECIFIED, "each path has a number");
 
 Status Limit(std::string_view field, size_t value, size_t max) {
   return LimitOfPeer(field, value, max);
@@ -97,20 +91,11 @@ Result<PeerIdentity> FromMessage(const proto::Identity& message) {
   return PeerIdentity{message.name(), message.generation(), message.node_id(), message.build()};
 }
 
-proto::Path ToMessage(Path path) { return kPathMessages[static_cast<size_t>(path)]; }
-
-std::optional<Path> FromMessage(proto::Path path) {
-  for (const Path ours : kPaths) {
-    if (ToMessage(ours) == path) return ours;
-  }
-  return std::nullopt;
-}
-
 void ToMessage(std::span<const PathReport> paths,
                google::protobuf::RepeatedPtrField<proto::PathStatement>* messages) {
   for (const PathReport& report : paths) {
     proto::PathStatement* message = messages->Add();
-    message->set_path(ToMessage(report.path));
+    message->set_path(InfoOf(report.path).number);
     message->set_available(report.available);
     message->set_reason(Shortened(report.reason));
   }
@@ -125,7 +110,7 @@ Result<std::vector<PathReport>> FromMessage(
     paths.push_back({path, false, "the peer does not speak of this path"});
   }
   for (const proto::PathStatement& message : messages) {
-    const std::optional<Path> path = FromMessage(message.path());
+    const std::optional<Path> path = PathByNumber(message.path());
     if (!path) continue;
     PathReport& report = paths[static_cast<size_t>(*path)];
     report.available = message.available();

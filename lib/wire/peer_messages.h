@@ -41,9 +41,6 @@ inline constexpr size_t kPeerTextBytesMax = 4096;  // reasons, messages, hints
 void ToMessage(const PeerIdentity& identity, proto::Identity* message);
 Result<PeerIdentity> FromMessage(const proto::Identity& message);
 
-proto::Path ToMessage(Path path);
-// None: the peer knows one more.
-std::optional<Path> FromMessage(proto::Path path);
 void ToMessage(std::span<const PathReport> paths,
                google::protobuf::RepeatedPtrField<proto::PathStatement>* messages);
 // Fastest first, every path of this build once; one that the peer does not speak of is not

@@ -181,8 +181,11 @@ CopyScheduler::Kind CopyScheduler::KindOf(const CopyOperation& operation) const 
   if (!operation.on_gpus()) return {};
   if (operation.with_host()) return {Class::kHostAndGpu, {}, 0};
   const GpuCopyWork work = WorkOf(operation);
-  const int gpu = operation.gpus().empty() ? -1 : operation.gpus().front();
-  const bool for_engines = GpuCopyPlanner::IsForEngines(work, options_.costs_of(gpu));
+  // As Choose decides: a kernel of either GPU may copy, unless it loses by the costs of its GPU.
+  const std::vector<int>& gpus = operation.gpus();
+  const bool for_engines = std::all_of(gpus.begin(), gpus.end(), [&](int gpu) {
+    return GpuCopyPlanner::IsForEngines(work, options_.costs_of(std::max(gpu, 0)));
+  });
   const Class means = GpuCopyPlanner::IsFew(work) ? Class::kFewOfGpus
                       : for_engines               ? Class::kLargeOfGpus
                                                   : Class::kManyOfGpus;

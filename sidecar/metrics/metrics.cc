@@ -56,11 +56,12 @@ class FallbackCounters {
                        .Name("gantry_path_fallbacks_total")
                        .Help("Transfers that took a slower path than works on this side, and why")
                        .Register(registry);
-    for (const wire::Path from : {wire::Path::kIpc, wire::Path::kShm}) {
-      for (size_t to = kRdma; to < PathNames().size(); ++to) {
-        over_tcp_[Index(from)][to] = &family.Add({{"from", std::string(NameOf(from))},
-                                                  {"to", std::string(PathNames()[to])},
-                                                  {"reason", "over_tcp"}});
+    for (const wire::PathInfo& from : wire::kPathTable) {
+      for (const wire::PathInfo& to : wire::kPathTable) {
+        if (!from.shares_memory || to.shares_memory) continue;
+        over_tcp_[Index(from.path)][Index(to.path)] = &family.Add({{"from", std::string(from.name)},
+                                                                   {"to", std::string(to.name)},
+                                                                   {"reason", "over_tcp"}});
       }
     }
     for (size_t to = kRdma + 1; to < PathNames().size(); ++to) {

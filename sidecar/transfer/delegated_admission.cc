@@ -35,12 +35,15 @@ Status CheckGranted(const registry::Buffer::Description& description, wire::Oper
 std::string_view LocalReason(wire::Path path, bool local_on_gpu, const RemoteBuffer& remote) {
   const bool remote_on_host =
       std::any_of(remote.paths.begin(), remote.paths.end(), [](const wire::PathReport& report) {
-        return report.path == wire::Path::kShm && report.available;
+        return report.available && InfoOf(report.path).memory == wire::PathMemory::kHostOnly;
       });
-  if (path == wire::Path::kIpc && !local_on_gpu && remote_on_host) {
+  const wire::PathMemory memory = InfoOf(path).memory;
+  if (memory == wire::PathMemory::kSomeGpu && !local_on_gpu && remote_on_host) {
     return "neither buffer is GPU memory";
   }
-  if (path == wire::Path::kShm && local_on_gpu) return "the local buffer is not host memory";
+  if (memory == wire::PathMemory::kHostOnly && local_on_gpu) {
+    return "the local buffer is not host memory";
+  }
   return {};
 }
 

@@ -39,6 +39,13 @@ StaleRetry::StaleRetry(const TransferAdmission& admission, PeerBuffers& peers)
 
 StaleRetry::~StaleRetry() { Close(); }
 
+bool StaleRetry::HelpsAdmission(const Error& refusal, const wire::TransferRequest& request) {
+  return refusal.code == ErrorCode::kStaleGeneration && request.view.empty() &&
+         !request.remote.empty() && !request.remote.front().peer.empty() &&
+         IsOpenToAnother(request) && !refusal.field.starts_with("/local") &&
+         !refusal.field.starts_with("/fence");
+}
+
 bool StaleRetry::Helps(const Error& refusal, const wire::TransferRequest& request) {
   if (refusal.code == ErrorCode::kPathUnavailable) return true;  // not any more; others may be
   if (!IsOpenToAnother(request)) return false;

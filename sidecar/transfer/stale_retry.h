@@ -1,6 +1,6 @@
-// The only code that retries a transfer, and at most once. It gets fresh descriptions of remote
-// buffers after the peer refused old ones or restarted. After a lost path it takes another one.
-// REQUIRES that no byte of the first attempt can move. Thread-safe.
+// The only code that retries a transfer, and at most once, at admission or after its start. It gets
+// fresh descriptions of remote buffers after the peer refused old ones or restarted. After a lost
+// path it takes another one. REQUIRES that no byte of the first attempt can move. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -47,10 +47,11 @@ class StaleRetry {
   StaleRetry(const TransferAdmission& admission, PeerBuffers& peers);
   ~StaleRetry();  // Close()
 
+  // True when another attempt may succeed after admission refused the first with this error. A
+  // request by view is not retried there: its admission renews the view.
+  static bool HelpsAdmission(const Error& refusal, const wire::TransferRequest& request);
   // True when another attempt may succeed after this error.
   static bool Helps(const Error& refusal, const wire::TransferRequest& request);
-  // True when the request names no generation that a fresh description would contradict.
-  static bool IsOpenToAnother(const wire::TransferRequest& request);
 
   static Attempt::Used UsedBy(const Admitted& admitted);
   // Returns the attempt to try next. None: this was the second, another would not help, or all
@@ -66,6 +67,8 @@ class StaleRetry {
   void Close() EXCLUDES(mutex_);
 
  private:
+  // True when the request names no generation that a fresh description would contradict.
+  static bool IsOpenToAnother(const wire::TransferRequest& request);
   void Run() EXCLUDES(mutex_);
   Status AddThread() REQUIRES(mutex_);
 

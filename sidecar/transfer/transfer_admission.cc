@@ -108,6 +108,14 @@ void PlanOverBuffers(const std::vector<std::shared_ptr<const RemoteBuffer>>& rem
   }
 }
 
+// Whether a renewed view may be admitted where this one was refused.
+bool IsOutOfDate(const View& view, const Error& refusal) {
+  if (refusal.field.starts_with("/fence")) return false;
+  // Buffers that are gone may have gone with a life that the view is fenced by.
+  return refusal.code == ErrorCode::kStaleGeneration ||
+         (refusal.code == ErrorCode::kUnregistered && view.request.remote_generation != 0);
+}
+
 // Of a transfer by view: the request names no buffers, and which it was the message says.
 tl::unexpected<Error> OfView(Error error, const std::string& view) {
   if (error.field.starts_with("/local/") || error.field.starts_with("/remote/")) {
@@ -162,38 +170,37 @@ Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
 }
 
 Admitted TransferAdmission::Anew(const Admitted& admitted) {
-  Admitted attempt;
-  attempt.begun = admitted.begun;
-  attempt.deadline = admitted.deadline;
-  attempt.fingerprint = admitted.fingerprint;
-  attempt.lost = admitted.lost;
-  attempt.status.id = admitted.status.id;
-  return attempt;
+  Admitted fresh;
+  fresh.begun = admitted.begun;
+  fresh.deadline = admitted.deadline;
+  fresh.fingerprint = admitted.fingerprint;
+  fresh.lost = admitted.lost;
+  fresh.status.id = admitted.status.id;
+  return fresh;
 }
 
 Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
                                     Admitted* admitted) const {
   auto view = views_.Get(request.workload, request.view);
   if (!view) return Fail(std::move(view).error().WithField("/view"));
-  for (bool again = false;; again = true) {
-    ASSIGN_OR_RETURN(const ViewSelection selection, ViewSelection::Of(*view, request));
-    Admitted attempt = Anew(*admitted);
-    Status status =
-        AdmitOver(request, {selection.local(), selection.remote(), selection.groups()}, &attempt);
-    if (status) {
-      *admitted = std::move(attempt);
-      return {};
-    }
-    const ErrorCode code = status.error().code;
-    // Buffers that are gone may have gone with a life that the view is fenced by.
-    const bool may_be_stale =
-        code == ErrorCode::kStaleGeneration ||
-        (code == ErrorCode::kUnregistered && (*view)->request.remote_generation != 0);
-    const bool is_stale = may_be_stale && !status.error().field.starts_with("/fence");
-    if (again || !is_stale) return OfView(std::move(status).error(), request.view);
+  Status status = AdmitPairs(request, *view, admitted);
+  if (!status && IsOutOfDate(**view, status.error())) {
     view = views_.Renew(*view, admitted->deadline);
     if (!view) return Fail(std::move(view).error().WithField("/view"));
+    status = AdmitPairs(request, *view, admitted);
   }
+  if (!status) return OfView(std::move(status).error(), request.view);
+  return {};
+}
+
+Status TransferAdmission::AdmitPairs(const wire::TransferRequest& request, const ViewPointer& view,
+                                     Admitted* admitted) const {
+  ASSIGN_OR_RETURN(const ViewSelection selection, ViewSelection::Of(view, request));
+  Admitted fresh = Anew(*admitted);
+  RETURN_IF_ERROR(
+      AdmitOver(request, {selection.local(), selection.remote(), selection.groups()}, &fresh));
+  *admitted = std::move(fresh);
+  return {};
 }
 
 Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const BufferLists& lists,

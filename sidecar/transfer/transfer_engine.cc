@@ -76,12 +76,7 @@ Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, Tim
 Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request) {
   const TimePoint begun = Clock::now();
   auto admitted = admission_->Admit(request);
-  if (admitted || admitted.error().code != ErrorCode::kStaleGeneration || !request.view.empty() ||
-      request.remote.empty() || request.remote.front().peer.empty() ||
-      !StaleRetry::IsOpenToAnother(request) || admitted.error().field.starts_with("/local") ||
-      admitted.error().field.starts_with("/fence")) {
-    return admitted;
-  }
+  if (admitted || !StaleRetry::HelpsAdmission(admitted.error(), request)) return admitted;
   StaleRetry::Attempt attempt;
   attempt.request = {std::shared_ptr<const void>(), &request};  // not owned
   attempt.peer = request.remote.front().peer;

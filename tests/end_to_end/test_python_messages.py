@@ -42,7 +42,7 @@ def gantryctl(*words, **options):
     (lambda c, a, b: c.register("l", a.view(0, 0)), "invalid_argument", ["has no bytes"]),
     (lambda c, a, b: c.register("l", a, access="write"), "invalid_argument", ["'write'", "remote_write"]),
     (lambda c, a, b: c.read(b, "w/k", local_blocks=[0], remote_blocks=[1], require_path="nvlink"), "invalid_argument",
-     ['"nvlink"', "ipc, shm, rdma, bounce and tcp"]),
+     ['"nvlink"', ", ".join(gantry.PATHS[:-1]) + f" and {gantry.PATHS[-1]}"]),
     (lambda c, a, b: c.notify("w", b"x" * 70000), "invalid_argument", ["70000 bytes", "65536"]),
     (lambda c, a, b: c.adopt(999), "invalid_argument", ["descriptor 999"]),
     (lambda c, a, b: c.request("FETCH", "/v1/info"), "invalid_argument", ['"FETCH"', "PATCH"]),

@@ -9,6 +9,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "charts" / "gantry" / "files"
 VLLM_PAGE = "connectors/vllm/README.md"
+PATHS = re.search(r"^    Path:\n +type: string\n +enum: \[(.*)\]$", (ROOT / "docs" / "rest_api.yaml").read_text(), re.MULTILINE)[1].split(", ")
 RULES_FILE = FILES / "rules" / "gantry.yaml"
 # What Prometheus adds to each target of the chart, and what its own metrics are.
 TARGET_LABELS = {"namespace", "pod", "job", "instance"}

@@ -3,15 +3,14 @@
 tests/vllm/stats_cases.py compares that page with what the connector does export.
 """
 
-from monitoring_files import VLLM_PAGE, metric_rows
+from monitoring_files import PATHS, VLLM_PAGE, metric_rows
 
-PATHS = ("ipc", "shm", "rdma", "bounce", "tcp", "other")
 SECONDS = (0.001, 0.01, 0.1, 1)
 
 
 def _series(name, kind, labels, value):
     """(name of the series, labels, value): where all observations are the value, in histograms."""
-    for path in PATHS if "path" in labels else ("",):
+    for path in (*PATHS, "other") if "path" in labels else ("",):
         of_path = f',path="{path}"' if path else ""
         if kind == "histogram":
             for bucket in (*SECONDS, "+Inf"):

@@ -3,13 +3,14 @@
 import re
 
 import pytest
-from backends import BLOCK
+from backends import BLOCK, ROOT
 from prompts import PROMPTS
 from vllm_servers import wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
 LAYERS = 6
+PATHS = re.search(r"^    Path:\n +type: string\n +enum: \[(.*)\]$", (ROOT / "docs" / "rest_api.yaml").read_text(), re.MULTILINE)[1].split(", ")
 BLOCK_BYTES = 32 << 10  # of one layer: 32 tokens, K and V, 4 heads of 32 numbers of 4 bytes
 SUMS = ["xfer_time_seconds", "post_time_seconds", "sidecar_time_seconds", "bytes_transferred", "num_blocks", "num_descriptors"]
 COUNTS = ["num_failed_transfers", "num_failed_blocks", "num_failed_notifications", "num_kv_expired_reqs", "num_recomputed_reqs",
@@ -21,7 +22,7 @@ def numbers(engine):
     found = {f"{name}{end}": engine.metric(f"vllm:gantry_{name}{end}") for name in SUMS for end in ("_sum", "_count")}
     found |= {name: engine.metric(f"vllm:gantry_{name}_total") for name in COUNTS}
     return found | {f"{name} {path}": engine.metric(f"vllm:gantry_path_{name}_total", f'path="{path}"')
-                    for name in ("transfers", "bytes") for path in ("ipc", "shm", "rdma", "bounce", "tcp", "other")}
+                    for name in ("transfers", "bytes") for path in (*PATHS, "other")}
 
 
 def difference(after, before):

@@ -156,8 +156,9 @@ _FALLIBLE = {
     "gantry_transfer_cancel": (_HANDLE, _U64, _OUT(NativeStatus)),
 }
 # The others: what they return and their arguments.
-_PLAIN = {
+_PLAIN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "gantry_version": (_TEXT, ()),
+    "gantry_path_name": (_TEXT, (_SIZE,)),
     "gantry_free": (None, (_HANDLE,)),
     "gantry_error_code": (_TEXT, (_HANDLE,)),
     "gantry_error_message": (_TEXT, (_HANDLE,)),
@@ -220,6 +221,14 @@ def library_version() -> str:
     """The version of libgantry.so that is loaded."""
     version: bytes = lib.gantry_version()
     return version.decode()
+
+
+def path_names() -> tuple[str, ...]:
+    """The paths that libgantry.so knows, in the order in which transfers try them."""
+    names: list[str] = []
+    while (name := lib.gantry_path_name(len(names))) is not None:
+        names.append(name.decode())
+    return tuple(names)
 
 
 def error_of(native: Optional[int]) -> Optional[Error]:

@@ -22,7 +22,7 @@ from .view import View
 if TYPE_CHECKING:
     from .client import Client
 
-PATHS = ("ipc", "shm", "rdma", "bounce", "tcp")  # in the order in which transfers try them
+PATHS = native.path_names()  # in the order in which transfers try them
 READ, WRITE = 0, 1
 _PRIORITY_MAX = 10
 _TOP_BYTE = 7 if sys.byteorder == "little" else 0
@@ -55,7 +55,7 @@ class TransferStatus:
 
     state            "queued", "running", "stopping" (its outcome is decided, bytes may still move), or, with no byte
                      moving any more, "succeeded", "failed", "cancelled", "expired"
-    path             "ipc", "shm", "rdma", "bounce" or "tcp"; Transfer.details() says why a faster one was not taken
+    path             one of gantry.PATHS; Transfer.details() says why a faster one was not taken
     chunks           copies after merging and cutting
     descriptors_in   blocks or ranges as asked for; descriptors_out: after contiguous ones were merged
     copy_us          summed over the copy workers

@@ -9,7 +9,7 @@ namespace gantry::peer {
 
 void KeepPossible(bool over_tcp, uint32_t version, std::vector<wire::PathReport>* paths) {
   for (wire::PathReport& report : *paths) {
-    if (report.available && over_tcp && SharesMemory(report.path)) {
+    if (report.available && over_tcp && wire::InfoOf(report.path).shares_memory) {
       report = {report.path, false, std::string(wire::kReachedOverTcp)};
     }
     if (report.available && report.path == wire::Path::kTcp &&

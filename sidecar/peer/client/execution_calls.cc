@@ -14,7 +14,7 @@ namespace {
 
 Status ReportAccepted(const v1::ExecutionAccepted& accepted,
                       engine::PeerExecutor::Watcher& watcher) {
-  const auto path = wire::FromMessage(accepted.path());
+  const auto path = wire::PathByNumber(accepted.path());
   if (!path) return Fail(ErrorCode::kMalformedBody, "the peer takes a path that is not known here");
   ASSIGN_OR_RETURN(auto paths, wire::FromMessage(accepted.paths()));
   watcher.OnAccepted(*path, std::move(paths));

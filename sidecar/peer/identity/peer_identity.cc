@@ -24,10 +24,11 @@ std::vector<wire::PathReport> PathsBetween(const PeerIdentity& self, const PeerI
     for (const wire::PathReport& mine : local) {
       if (mine.path == path) report = mine;
     }
-    if (SharesMemory(path) && self.node_id != initiator.node_id) {
+    const bool shares_memory = InfoOf(path).shares_memory;
+    if (shares_memory && self.node_id != initiator.node_id) {
       report.available = false;
       report.reason = "the sidecars run on different machines (boot ids differ)";
-    } else if (SharesMemory(path) && over_tcp) {
+    } else if (shares_memory && over_tcp) {
       report.available = false;
       report.reason = wire::kReachedOverTcp;
     }

@@ -16,11 +16,6 @@ using wire::PeerIdentity;
 // The kernel's boot id, equal in every container of a machine.
 Result<std::string> ReadNodeId();
 
-// True when the path maps the peer's memory.
-constexpr bool SharesMemory(wire::Path path) {
-  return path == wire::Path::kIpc || path == wire::Path::kShm;
-}
-
 // Every path once, fastest first, between `self` and `initiator`. `over_tcp`: the initiator came
 // over TCP, not by the node directory. `local` tells which paths work on this machine; a missing
 // path is not built in.

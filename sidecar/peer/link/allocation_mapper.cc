@@ -1,5 +1,6 @@
 #include "sidecar/peer/link/allocation_mapper.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -13,8 +14,9 @@ bool IsOutOfReach(const Error& error) {
 }
 
 bool MayBeMapped(const wire::PeerBuffer& buffer) {
-  return buffer.paths[static_cast<size_t>(wire::Path::kIpc)].available ||
-         buffer.paths[static_cast<size_t>(wire::Path::kShm)].available;
+  return std::any_of(buffer.paths.begin(), buffer.paths.end(), [](const wire::PathReport& report) {
+    return report.available && InfoOf(report.path).shares_memory;
+  });
 }
 
 SessionMappings::Key KeyOf(const wire::PeerBuffer& buffer, const wire::PeerAllocation& allocation) {

@@ -42,7 +42,9 @@ constexpr char kOnGpu[] = "the buffer is GPU memory";
 void RefuseFor(const registry::Buffer::Allocations& allocations, const std::string& why_not_tcp,
                std::vector<wire::PathReport>* paths) {
   if (std::none_of(allocations.begin(), allocations.end(), IsOnGpu)) return;
-  Refuse(wire::Path::kShm, kOnGpu, paths);
+  for (const wire::PathInfo& info : wire::kPathTable) {
+    if (info.memory == wire::PathMemory::kHostOnly) Refuse(info.path, kOnGpu, paths);
+  }
   if (!why_not_tcp.empty()) {
     Refuse(wire::Path::kTcp, std::string(kOnGpu) + ": " + why_not_tcp, paths);
   }

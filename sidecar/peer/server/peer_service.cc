@@ -337,7 +337,7 @@ Status PeerService::ExecuteFor(const PeerGrant& grant, grpc::ServerContext& cont
   caller.on_status = [&](const engine::TransferStatus& status) {
     v1::ExecuteEvent event;
     if (!std::exchange(accepted, true)) {
-      event.mutable_accepted()->set_path(wire::ToMessage(status.path));
+      event.mutable_accepted()->set_path(wire::InfoOf(status.path).number);
       wire::ToMessage(status.paths, event.mutable_accepted()->mutable_paths());
     } else {
       event.mutable_progress()->set_bytes(status.bytes_moved);

@@ -10,6 +10,7 @@
 #include "client/include/gantry_memory.h"
 #include "client/include/gantry_messages.h"
 #include "lib/base/unique_fd.h"
+#include "lib/codec/buffer_types.h"
 #include "tests/client/client_objects.h"
 
 extern "C" int gantry_round_trip_in_c(const char* run_dir);
@@ -21,6 +22,17 @@ TEST(GantryCApi, RoundTripInC) {
   FakeSidecar sidecar;
   EXPECT_EQ(gantry_round_trip_in_c(sidecar.run_dir().c_str()), 0);
   EXPECT_STREQ(gantry_version(), GANTRY_VERSION);
+}
+
+TEST(GantryCApi, NamesEachPathInTheirOrder) {
+  for (size_t i = 0; i < wire::kPaths.size(); ++i) {
+    EXPECT_STREQ(gantry_path_name(i), std::string(wire::NameOf(wire::kPaths[i])).c_str());
+  }
+  EXPECT_EQ(gantry_path_name(wire::kPaths.size()), nullptr);
+  EXPECT_EQ(gantry_path_name(SIZE_MAX), nullptr);
+  for (const wire::PathInfo& info : wire::kPathTable) {
+    EXPECT_LT(info.name.size(), sizeof(gantry_transfer_status::path));
+  }
 }
 
 TEST(GantryCApi, OpensByTheApiSocketToo) {

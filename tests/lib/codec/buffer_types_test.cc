@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
+#include <string_view>
 
 namespace gantry::wire {
 namespace {
@@ -21,6 +23,20 @@ TEST(BufferTypesTest, NamesGoBothWays) {
   EXPECT_FALSE(PathByName(""));
   EXPECT_EQ(MemoryKindByName(NameOf(MemoryKind::kHost)), MemoryKind::kHost);
   EXPECT_FALSE(MemoryKindByName("gpu?"));
+}
+
+// Sidecars of other versions know these numbers.
+TEST(BufferTypesTest, NumbersOfPathsNeverChange) {
+  const std::map<std::string_view, uint32_t> numbers = {
+      {"ipc", 1}, {"shm", 2}, {"rdma", 3}, {"tcp", 4}, {"bounce", 5}};
+  for (const auto& [name, number] : numbers) {
+    const auto path = PathByName(name);
+    ASSERT_TRUE(path) << name;
+    EXPECT_EQ(InfoOf(*path).number, number);
+    EXPECT_EQ(PathByNumber(number), path);
+  }
+  EXPECT_FALSE(PathByNumber(0));
+  EXPECT_FALSE(PathByNumber(0xffffffff));
 }
 
 TEST(BufferTypesTest, LayoutsFitWithoutWrapping) {

@@ -148,6 +148,33 @@ TEST_F(GpuPairsTest, LargeBlocksGoOnBesideAKernelOfSmallOnes) {
   Finish(transport, *large);
 }
 
+// A kernel of the second GPU copies the small ones, though by the costs of the first engines would.
+TEST_F(GpuPairsTest, LargeBlocksGoOnBesideAKernelOfEitherGpu) {
+  CopySchedulerOptions options;
+  options.gpu_turn_bytes = 1;
+  options.costs_of = [](int gpu) {
+    return gpu == 0 ? worker::GpuCopyCosts{.block_ns = 1, .kernel_mb_s = 1}
+                    : worker::GpuCopyCosts();
+  };
+  CopyScheduler transport(options, workers_, workers_);
+  auto plan = Between(0, 1, 60'000);
+  plan->bytes = 4'000ULL << 20;  // as if they were longer, and those below long
+  const auto small = transport.Start(plan, 0, 1);
+  plan = Between(0, 1, 4'000);
+  plan->bytes = 4'000ULL << 20;
+  const auto large = transport.Start(plan, 0, 2);
+  Poll(transport);
+  ASSERT_FALSE(workers_.jobs[1].empty());
+  EXPECT_EQ(workers_.jobs[1].front().means, GpuMeans::kKernel);
+  size_t engine_jobs = 0;
+  for (const auto& jobs : workers_.jobs) {
+    for (const auto& job : jobs) engine_jobs += job.means == GpuMeans::kCopyEngine ? 1 : 0;
+  }
+  EXPECT_EQ(engine_jobs, 4U) << "none waits behind the kernel";
+  Finish(transport, *small);
+  Finish(transport, *large);
+}
+
 TEST_F(GpuPairsTest, EveryWorkerWithAGpuCopiesToAndFromTheHostButForThoseOfKernels) {
   CopyScheduler transport(By(GpuCopyPolicy::kAuto), workers_, workers_);
   const auto operation = transport.Start(Plan(Map(kGpu, 0), Map(kHost), 60'000), 0, 1);

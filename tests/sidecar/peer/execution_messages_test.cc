@@ -46,7 +46,7 @@ TEST(ExecutionMessages, WhatIsWrongIsRefused) {
   EXPECT_TRUE(refused([](auto& m) { m.set_ranges(2, uint64_t{1} << 32); }));
   EXPECT_TRUE(refused([](auto& m) {
     m.clear_require_path();
-    m.add_require_path(static_cast<v1::Path>(77));
+    m.add_require_path(77);
   }));
 }
 

@@ -120,7 +120,7 @@ class RawOwner final : public v1::Peer::Service {
   grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest*,
                        grpc::ServerWriter<v1::ExecuteEvent>* writer) override {
     v1::ExecuteEvent event;
-    event.mutable_accepted()->set_path(wire::ToMessage(wire::Path::kTcp));
+    event.mutable_accepted()->set_path(wire::InfoOf(wire::Path::kTcp).number);
     writer->Write(event);
     MutexLock lock(mutex_);
     AwaitLet(lock, *context, true);
