@@ -186,7 +186,7 @@ void FuzzExecutions(const std::string& bytes) {
   }
   if (v1::ExecuteEvent message; message.ParseFromString(bytes)) {
     (void)wire::FromMessage(message.ended());
-    (void)wire::FromMessage(message.accepted().path());
+    (void)wire::PathByNumber(message.accepted().path());
     (void)wire::FromMessage(message.accepted().paths());
   }
 }
