@@ -33,6 +33,14 @@ def _end_to_end():
 end_to_end = _end_to_end()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Two processes may share the cases: one has those with engines, whose tokens are compared, and the other has the rest."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group("engines" if "expected" in item.fixturenames else "classes"))
+
+
 def logs_of(item):
     folder = getattr(item, "funcargs", {}).get("folder")
     return sorted(folder.glob("*.log")) if folder is not None else []

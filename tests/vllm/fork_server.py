@@ -11,6 +11,7 @@ Each connection is one program. Its first line says which, as JSON:
 It ends with its standard input, which is a pipe of the tests' process.
 """
 
+import functools
 import gc
 import importlib
 import json
@@ -21,18 +22,25 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 
 import torch
 import vllm.utils.system_utils
+from vllm.distributed.device_communicators import shm_broadcast
+from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
 # On the CPU vLLM spawns its processes, and each imports all again. On a GPU it forks them, as it does here.
 vllm.utils.system_utils.get_mp_context = lambda: multiprocessing.get_context("fork")
 
-# Its processes spin for a second after whatever they did before they sleep: those of two engines leave no core to others.
+# Its processes look for a message for a second after the last one before they sleep: those of two engines leave no core to
+# others. Between two looks they call sched_yield, and Linux 6.18 lets no other process run for seconds beside two that do.
 SpinCondition.__init__.__defaults__ = (0.005,)
+shm_broadcast.sched_yield = functools.partial(time.sleep, 0.0002)
+# So do two ranks that add up by shared memory; by Gloo they sleep.
+CpuCommunicator._all_group_ranks_share_shm_group_name = lambda communicator: False
 
 # The modules that `vllm serve` imports in its three processes.
 USED = ["vllm.entrypoints.cli." + name for name in ("benchmark.main", "collect_env", "download_kernels", "launch", "openai", "preload",

@@ -4,11 +4,9 @@ vLLM's CPU backend fails where a prompt is computed in pieces longer than a bloc
 returns no state from inside a piece. Therefore a step has no more tokens than a block. That backend has no Mamba1.
 """
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from backends import python_of, variables
 from conftest import answers_of, running_pair
 from prompts import LENGTHS, PROMPTS, STATE_BLOCK, STATE_LENGTHS, TOGETHER
 from vllm_servers import wait_for
@@ -17,10 +15,9 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def model(environment, folder):
+def model(folder, forks):
     path = folder / "states"
-    subprocess.run([python_of(environment), Path(__file__).with_name("make_state_model.py"), path], stdin=subprocess.DEVNULL,
-                   env=variables(), check=True, timeout=120)
+    forks.run([Path(__file__).with_name("make_state_model.py"), path], folder / "states-model.log", 120, leaves=False)
     return path
 
 

@@ -1,11 +1,21 @@
-"""An engine of two ranks and one of one rank: prompts go from each to the other, and the tokens are those of one engine."""
+"""An engine of two ranks and one of one rank: prompts go from each to the other, and the tokens are those of one engine.
+
+The engine of two ranks, and its sidecar, die by kill -9 in the middle of a read.
+"""
+
+import os
+import signal
 
 import pytest
 from conftest import end_to_end
+from leftovers import nothing_is_left, totals_of
 from prompts import PROMPTS
+from test_kills_of_engines import PROMPT, WAYS, in_the_middle, kill_and_start, reads_come_back
 from vllm_servers import Engine, Pair, wait_for
 
 pytestmark = pytest.mark.timeout(900)
+
+RANKS = 2
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +24,7 @@ def two_ranks(environment, folder, forks, pair):
     sidecar.start()
     engine = None
     try:
-        engine = Engine("engine-two-ranks", environment, folder, sidecar, flags=["--tensor-parallel-size", "2"], forks=forks)
+        engine = Engine("engine-two-ranks", environment, folder, sidecar, flags=["--tensor-parallel-size", str(RANKS)], forks=forks)
         engine.wait_until_ready()
         yield engine, sidecar
     finally:
@@ -32,7 +42,7 @@ def test_prompts_between_engines_of_other_sizes(pair, two_ranks, expected, sizes
     else:
         both = Pair(engine, pair.decode, [sidecar, pair.decode_sidecar])
     tokens = expected[f"shm {length}"]
-    assert both.complete_by_reads(PROMPTS[f"shm {length}"], tokens, reads=2, salt=f"tp {sizes}") == tokens
+    assert both.complete_by_reads(PROMPTS[f"shm {length}"], tokens, reads=RANKS, salt=f"tp {sizes}") == tokens
     wait_for(lambda: not both.holds(), "the holds have ended")
     for each in (both.prefill, both.decode):
         wait_for(lambda each=each: each.metric("vllm:kv_cache_usage_perc") == 0, f"{each.name} has free blocks only")
@@ -47,4 +57,46 @@ def test_halves_in_the_wrong_order_give_other_tokens(pair, two_ranks, expected):
         return params
     both = Pair(engine, pair.decode, [sidecar, pair.decode_sidecar])
     tokens = expected["shm 200"]
-    assert both.complete_by_reads(PROMPTS["shm 200"], tokens, reads=2, change=swap, salt="swapped") != tokens
+    assert both.complete_by_reads(PROMPTS["shm 200"], tokens, reads=RANKS, change=swap, salt="swapped") != tokens
+
+
+def both_ranks_are_read(pair):
+    wait_for(lambda: totals_of(pair.decode_sidecar)["transfers_running"] == RANKS, "both ranks are read", 20)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sidecar_of_two_ranks_dies_in_the_middle_of_a_read(pair, two_ranks, expected, way):
+    engine, sidecar = two_ranks
+    both = Pair(engine, pair.decode, [sidecar, pair.decode_sidecar])
+    kill_and_start(sidecar)  # each rank keeps a descriptor more from the first loss on
+    reads_come_back(both, expected)
+
+    def die():
+        if way == "shm":  # over a slow link the one may keep the other from its begin
+            both_ranks_are_read(both)
+        kill_and_start(sidecar)
+    with nothing_is_left(both, lost_holds=True):
+        params = both.offer(PROMPTS[PROMPT], salt=f"sidecar of two ranks {way}")
+        assert in_the_middle(both, params, f"sidecar of two ranks {way}", die, WAYS[way]) == expected[PROMPT]
+        reads_come_back(both, expected)
+
+
+def test_two_ranks_die_in_the_middle_of_a_read(pair, two_ranks, expected):
+    """All processes of their engine; no case of it follows. The copy workers never end, so that no read may succeed."""
+    engine, sidecar = two_ranks
+    both_sidecars = [sidecar, pair.decode_sidecar]
+    both = Pair(engine, pair.decode, both_sidecars)
+    for each in (pair, both):
+        reads_come_back(each, expected)
+    with nothing_is_left(Pair(pair.prefill, pair.decode, both_sidecars)):
+        params = both.offer(PROMPTS[PROMPT], salt="two ranks die")
+        before = len(pair.decode.reads())
+
+        def die():
+            both_ranks_are_read(both)
+            os.killpg(engine.pid, signal.SIGKILL)
+            wait_for(lambda: totals_of(pair.decode_sidecar)["transfers_running"] == 0, "the reads have ended")
+        assert in_the_middle(both, params, "two ranks die", die) == expected[PROMPT]
+        assert len(pair.decode.reads()) == before, "no read succeeded"
+        wait_for(lambda: not engine.lives(), "it has ended")
+        reads_come_back(pair, expected)

@@ -68,6 +68,8 @@ class Holds:
 
     def take_ended(self) -> set[str]:
         """Requests whose holds have ended, or never stood, since the last call."""
+        if not self._ended:
+            return set()
         with self._lock:
             ended, self._ended = self._ended, set()
         return ended

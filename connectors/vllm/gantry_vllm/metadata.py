@@ -47,3 +47,6 @@ class StepMetadata(KVConnectorMetadata):
     cancel: list[str] = field(default_factory=list)
     unwanted: list[Unwanted] = field(default_factory=list)
     renew: dict[Handshake, list[str]] = field(default_factory=dict)
+
+    def is_empty(self) -> bool:
+        return not (self.hold or self.sending or self.release or self.load or self.cancel or self.unwanted or self.renew)

@@ -93,6 +93,8 @@ class Pulls:
 
     def take_ended(self) -> tuple[set[str], set[str], set[int]]:
         """Since the last call: (all requests whose reads have ended, those of them that have no block, blocks that others lack)."""
+        if not self._ended:
+            return set(), set(), set()
         with self._lock:
             ended, self._ended = self._ended, set()
             failed, self._failed = self._failed, set()

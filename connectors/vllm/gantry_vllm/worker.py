@@ -84,7 +84,7 @@ class Worker:
 
     def begin_step(self, step: StepMetadata) -> None:
         """Before the forward pass. The holds are put while it runs."""
-        if self._holds is None or self._pulls is None:
+        if self._holds is None or self._pulls is None or step.is_empty():
             return
         self._putting = [self._holds.put(request, blocks) for request, blocks in step.hold.items()]
         for request in step.release:
@@ -115,13 +115,18 @@ class Worker:
         if self._holds is None or self._pulls is None:
             return TransferResults()
         self._ended |= self._holds.take_ended()
+        sent = self._sent() if self._ended else set()
+        received, failed, self._missing = self._pulls.take_ended()
+        return TransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
+
+    def _sent(self) -> set[str]:
+        """Requests whose holds have ended, and that have finished."""
         forgotten = self._ended & self._released
         sent = self._ended & self._sending
         self._ended -= sent | forgotten
         self._released -= forgotten
         self._sending -= sent
-        received, failed, self._missing = self._pulls.take_ended()
-        return TransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
+        return sent
 
     def missing(self) -> set[int]:
         """The blocks that are computed again, and all of their requests' behind them, of those that results() has just told."""
