@@ -15,10 +15,25 @@ AS_BEFORE = ["sh", "-c", f'shift; exec "{PREVIOUS}/gantry-sidecar" "$@"', "sh"] 
 SIZE = 4 * MiB
 
 
+def start_before(start_sidecar, name, **options):
+    """A sidecar of the version before. One that knows no `wait_ms` of PUT /v1/peers waits for as long as it likes."""
+    sidecar = start_sidecar(name, prefix=AS_BEFORE, **options)
+    ask = sidecar.ask
+
+    def ask_without(method, target, *arguments, **named):
+        status, answer = ask(method, target, *arguments, **named)
+        if method == "PUT" and status == 400 and answer.get("field") == "?wait_ms":
+            return ask(method, target.partition("?")[0], *arguments, **named)
+        return status, answer
+
+    sidecar.ask = ask_without
+    return sidecar
+
+
 @pytest.fixture
 def neighbours(start_sidecar):
     """(this version, the one before), met in both directions."""
-    before = start_sidecar("before", prefix=AS_BEFORE)
+    before = start_before(start_sidecar, "before")
     now = start_sidecar("now")
     for one, other in ((now, before), (before, now)):
         peer = connect(one, other)

@@ -6,7 +6,7 @@ GANTRY_PREVIOUS_BIN_DIR names the folder of its programs; "make test-previous" r
 import pytest
 
 from rdma_scene import MiB, RdmaScene, SLOW, folder, new_memory, resources, start_sidecar, start_workload
-from previous_version import AS_BEFORE  # after rdma_scene, which knows where it is
+from previous_version import start_before  # after rdma_scene, which knows where it is
 
 SIZE = 4 * MiB
 SMALL = ["--rdma-chunk-bytes", "262144"]  # many keys of the owner's, of the mover's one
@@ -16,7 +16,7 @@ SMALL = ["--rdma-chunk-bytes", "262144"]  # many keys of the owner's, of the mov
 def make_scene(request, start_sidecar, start_workload, new_memory):
     """make_scene(size=…): an RdmaScene, one of whose sidecars is of the version before."""
     def start(name, **options):
-        return start_sidecar(name, prefix=AS_BEFORE if name == request.param else (), **options)
+        return start_before(start_sidecar, name, **options) if name == request.param else start_sidecar(name, **options)
 
     return lambda **options: RdmaScene(start, start_workload, new_memory, **options)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 # Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
 LIBRARIES = ["lib/base", "lib/process", "lib/host", "lib/gpu", "lib/gpu/shared", "lib/codec", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
 PEER_PATHS = ["sidecar/transport/bounce", "sidecar/transport/rdma", "sidecar/transport/tcp"]
-# What a transport may include whose folder has no row of its own.
+# The includes of a transport whose folder has no row of its own.
 A_TRANSPORT = LIBRARIES + ["sidecar/copy", "sidecar/memory", "sidecar/metrics", "sidecar/plan", "sidecar/transport"]
 MAY_INCLUDE = {
     "lib/base": [],
