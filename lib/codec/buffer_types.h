@@ -62,7 +62,7 @@ struct PathInfo {
   bool shares_memory = false;  // maps the peer's memory, so both sidecars are on one node
   PathMemory memory = PathMemory::kAny;
 };
-// A row for each path, in the order of Path. A new path needs no other list in C++ code.
+// A row for each path, in the order of Path. `transport_list.cc` has the transports.
 inline constexpr PathInfo kPathTable[] = {
     {Path::kIpc, "ipc", 1, true, PathMemory::kSomeGpu},
     {Path::kShm, "shm", 2, true, PathMemory::kHostOnly},

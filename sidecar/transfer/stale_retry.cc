@@ -90,6 +90,9 @@ std::optional<StaleRetry::Attempt> StaleRetry::AttemptAfter(const Transfer& tran
       transfer.stop_reason ? transfer.stop_reason : transfer.operation->error();
   const bool failed = !transfer.stop_reason || transfer.stop_outcome == TransferState::kFailed;
   if (!failed || !why || !Helps(*why, *admitted.request)) return std::nullopt;
+  // Admission described its buffers again: no second time. Another path may still help.
+  const bool was_described_again = admitted.status.retries > 0;
+  if (was_described_again && why->code != ErrorCode::kPathUnavailable) return std::nullopt;
   Attempt attempt;
   attempt.request = admitted.request;
   attempt.peer = admitted.status.peer;

@@ -1,6 +1,6 @@
-// The only code that retries a transfer, and at most once, at admission or after its start. It gets
-// fresh descriptions of remote buffers after the peer refused old ones or restarted. After a lost
-// path it takes another one. REQUIRES that no byte of the first attempt can move. Thread-safe.
+// The only code that retries a transfer. It gets fresh descriptions of remote buffers after the
+// peer refused old ones or restarted: once, at admission or after the start. After a lost path it
+// takes another one, once. REQUIRES that no byte of the first attempt can move. Thread-safe.
 #pragma once
 
 #include <cstdint>

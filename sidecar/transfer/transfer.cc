@@ -34,10 +34,7 @@ Error NotTold(Error why) {
 }  // namespace
 
 Transfer::Transfer(Admitted&& admitted_in, uint64_t token_in, TimePoint accepted_in)
-    : token(token_in),
-      admitted(std::move(admitted_in)),
-      accepted(accepted_in),
-      was_retried(admitted.status.retries > 0) {
+    : token(token_in), admitted(std::move(admitted_in)), accepted(accepted_in) {
   admitted.status.timings.accepted_unix_ms = UnixMillisNow();
   admitted.status.timings.admit_us = MicrosBetween(admitted.begun, accepted);
 }

@@ -42,7 +42,7 @@ struct Transfer {
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
   // Every byte has moved; the notification is being delivered.
   bool is_notifying = false;
-  bool was_retried = false;  // by admission or later, or is about to be
+  bool was_retried = false;  // after its start, or is about to be
   // The result of the first attempt, while its buffers are described again.
   std::unique_ptr<TransferStatus> refused;
   uint64_t chunks_retried = 0;  // set when the operation is destroyed

@@ -76,9 +76,9 @@ class TransferAdmission {
   // Returns a copy of the parts that hold for every attempt of the same transfer.
   static Admitted Anew(const Admitted& admitted);
   Status AdmitInto(const wire::TransferRequest& request, Admitted* admitted) const;
-  // Renews the view, once, if its buffers were registered anew. This is no retry of a transfer (see
-  // StaleRetry): nothing was started, buffers here may be the new ones, and the view is renewed for
-  // later transfers, too. So it is not counted as a retry, and leaves the transfer its own.
+  // Renews the view, once, if its buffers were registered anew. StaleRetry does not do this:
+  // nothing was started, and buffers here may be the new ones. Later transfers use the renewed
+  // view, too. It is not counted as a retry, and leaves the transfer its own.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;
   // Admits over the pairs that the view remembers. Changes `admitted` on success only.
   Status AdmitPairs(const wire::TransferRequest& request, const ViewPointer& view,

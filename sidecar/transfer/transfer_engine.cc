@@ -72,7 +72,7 @@ Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, Tim
   return inserted;
 }
 
-// What a peer refuses as stale is described again once, here as after the transfer began.
+// Describes stale remote buffers again. That is not done once more after the transfer began.
 Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request) {
   const TimePoint begun = Clock::now();
   auto admitted = admission_->Admit(request);

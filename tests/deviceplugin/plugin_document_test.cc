@@ -7,12 +7,13 @@
 
 #include "deviceplugin/plugin_config.h"
 #include "deviceplugin/plugin_metrics.h"
+#include "tests/fakes/source_folder.h"
 
 namespace gantry::deviceplugin {
 namespace {
 
 std::string Document(const std::string& name) {
-  std::ifstream file(std::string(GANTRY_SOURCE_DIR) + "/docs/" + name);
+  std::ifstream file(testing::SourceFolder() / "docs" / name);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 

@@ -1,7 +1,7 @@
 """What stays behind when workloads, copy workers and peers die again and again: nothing.
 
 Descriptors, mappings and private memory are compared after some rounds, when every pool has its size, and at the end.
-GANTRY_LEAK_TIMES says how many times as many rounds the soak has.
+GANTRY_LEAK_TIMES multiplies the soak's rounds. With more rounds a smaller leak of each is seen: soak-long has them.
 """
 
 import os

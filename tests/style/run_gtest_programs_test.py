@@ -26,7 +26,9 @@ with open(options["gtest_output"].partition(":")[2], "w") as file:
         file.write(f'<testcase classname="{suite}" name="{name}" status="run">{inside}</testcase>')
     file.write("</testsuite>")
 print("environment", os.environ["PLANTED"])
-sys.exit(any("Fails" in case or "Leaks" in case for case in cases))
+if any("Races" in case for case in cases):
+    print("WARNING: ThreadSanitizer: data race")
+sys.exit(any(word in case for case in cases for word in ("Fails", "Leaks", "Races")))
 '''
 
 
@@ -73,6 +75,14 @@ class RunGtestProgramsTest(unittest.TestCase):
     def test_a_process_that_ends_badly_behind_its_cases_fails(self):
         self.assertEqual(self.call("A.Works", "A.Leaks"),
                          (1, {"some_test.A.Works": "passed", "some_test.A.Leaks": "passed", "some_test-0.0": "failure"}))
+
+    def test_a_report_is_told_beside_a_case_that_fails(self):
+        self.assertEqual(self.call("A.Fails", "A.Races"),
+                         (1, {"some_test.A.Fails": "failure", "some_test.A.Races": "passed", "some_test-0.0": "failure"}))
+
+    def test_a_program_that_cannot_start_fails(self):
+        self.program.unlink()
+        self.assertEqual(self.call("A.Works"), (1, {"A.Works": "failure"}))
 
     def test_a_process_that_hangs_is_ended(self):
         self.assertEqual(self.call("A.Hangs", timeout=1), (1, {"some_test-0.0": "failure"}))

@@ -20,10 +20,13 @@ class Program:
     cases: list = field(default_factory=list)  # "Suite.Case" in the program's order
 
 
-def listed_tests(build, labels):
-    """ctest's tests of a build folder whose label matches the regular expression, as its JSON has them."""
+def listed_tests(build, labels, environment=None):
+    """ctest's tests of a build folder whose label matches the regular expression, as its JSON has them.
+
+    ctest asks the programs for their cases then, in this environment.
+    """
     said = subprocess.run(["ctest", "--test-dir", str(build), "-L", labels, "--show-only=json-v1"],
-                          capture_output=True, text=True, check=True).stdout
+                          capture_output=True, text=True, check=True, env=environment).stdout
     return json.loads(said)["tests"]
 
 
@@ -56,7 +59,7 @@ def quoted(word):
 
 
 def test_lines(name, command, properties):
-    """What a CTestTestfile.cmake says of a test."""
+    """The lines for a test in a CTestTestfile.cmake."""
     lines = [f"add_test({' '.join(map(quoted, [name, *command]))})"]
     for key, value in properties.items():
         text = ";".join(value) if isinstance(value, list) else str(value).upper() if isinstance(value, bool) else str(value)

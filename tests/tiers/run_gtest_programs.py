@@ -11,6 +11,7 @@ environment is that of the test preset.
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,6 @@ CASES_PER_PROCESS = 32
 SECONDS_PER_CASE = 3  # of the time limit of a process, beside that of a case
 # Properties of ctest that hold for a process of many cases, and for any other test.
 KEPT = ("ENVIRONMENT", "WORKING_DIRECTORY", "TIMEOUT", "RUN_SERIAL", "COST")
-KEPT_OF_OTHERS = (*KEPT, "SKIP_REGULAR_EXPRESSION")
 
 
 def environment_of(preset):
@@ -39,10 +39,10 @@ def chunks_of(program):
         yield chunk
 
 
-def write_tests(build, labels, folder):
+def write_tests(build, labels, folder, environment):
     """Writes the folder that ctest runs. Returns {name of a process: (its program, its JUnit file, how many cases it runs)}."""
     lines, processes = [], {}
-    programs, others = programs_of(listed_tests(build, labels))
+    programs, others = programs_of(listed_tests(build, labels, environment))
     for number, program in enumerate(programs):
         for part, chunk in enumerate(chunks_of(program)):
             name = f"{Path(program.command[0]).name}-{number}.{part}"
@@ -52,7 +52,7 @@ def write_tests(build, labels, folder):
             command = [*program.command, FILTER + ":".join(chunk), f"--gtest_output=xml:{processes[name][1]}"]
             lines += test_lines(name, command, properties)
     for test in others:
-        kept = {key: value for key, value in properties_of(test).items() if key in KEPT_OF_OTHERS}
+        kept = {key: value for key, value in properties_of(test).items() if key in KEPT}
         lines += test_lines(test["name"], test.get("command", [f"{test['name']}-was-not-built"]), kept)
     shutil.rmtree(folder, ignore_errors=True)  # no results of a run before
     folder.mkdir(parents=True)
@@ -61,18 +61,32 @@ def write_tests(build, labels, folder):
 
 
 def failed(case):
-    return case.find("failure") is not None or case.find("error") is not None or case.get("status") in ("fail", "notrun")
+    return case.find("failure") is not None or case.find("error") is not None
+
+
+def told(test):
+    """A test of ctest, with a failure in it where it did not pass: one that could not start has only a status."""
+    if test.get("status") != "run" and not failed(test):
+        for skipped in test.findall("skipped"):
+            test.remove(skipped)
+        ElementTree.SubElement(test, "failure", message=f"ctest says {test.get('status')}")
+    return test
+
+
+def has_report(process):
+    """Whether a sanitizer has reported something in what the process said."""
+    return re.search(r"(ERROR|WARNING): \w+Sanitizer|runtime error: ", process.findtext("system-out", "")) is not None
 
 
 def cases_of(process, program, path, count):
-    """What stands for a process in the results: its cases, and the process itself where they do not tell why it failed."""
+    """The cases of a process, and the process itself where they do not tell all of why it failed."""
     try:
         cases = list(ElementTree.parse(path).iter("testcase"))
     except (OSError, ElementTree.ParseError):
         cases = []
     for case in cases:
         case.set("name", f"{program}.{case.get('classname')}.{case.get('name')}")
-    if any(failed(case) for case in cases):
+    if any(failed(case) for case in cases) and not has_report(process):
         return cases
     if not failed(process) and len(cases) < count:
         ElementTree.SubElement(process, "failure", message=f"it ran {len(cases)} of {count} cases")
@@ -82,13 +96,14 @@ def cases_of(process, program, path, count):
 def main(preset, labels, jobs, results):
     results = Path(results).resolve()
     folder = results / "processes"
-    processes = write_tests(ROOT / "build" / preset, labels, folder)
+    environment = environment_of(preset)
+    processes = write_tests(ROOT / "build" / preset, labels, folder, environment)
     code = subprocess.run(["ctest", "--test-dir", str(folder), "-j", jobs, "--no-tests=error", "--output-on-failure",
-                           "--output-junit", str(folder / "ctest.xml")], env=environment_of(preset)).returncode
+                           "--output-junit", str(folder / "ctest.xml")], env=environment).returncode
     suite = ElementTree.Element("testsuite", name=labels)
     for test in ElementTree.parse(folder / "ctest.xml").iter("testcase"):
         known = processes.get(test.get("name"))
-        suite.extend(cases_of(test, *known) if known else [test])
+        suite.extend(cases_of(told(test), *known) if known else [told(test)])
     ElementTree.ElementTree(suite).write(results / "ctest.xml")
     return int(code != 0 or any(failed(case) for case in suite))
 

@@ -35,7 +35,7 @@ end_to_end = _end_to_end()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Two processes may share the cases: one has those with engines, whose tokens are compared, and the other has the rest."""
+    """Two processes may share the cases. One has those with engines, whose tokens are compared; the other has the rest."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group("engines" if "expected" in item.fixturenames else "classes"))

@@ -35,11 +35,13 @@ from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 # On the CPU vLLM spawns its processes, and each imports all again. On a GPU it forks them, as it does here.
 vllm.utils.system_utils.get_mp_context = lambda: multiprocessing.get_context("fork")
 
-# Its processes look for a message for a second after the last one before they sleep: those of two engines leave no core to
-# others. Between two looks they call sched_yield, and Linux 6.18 lets no other process run for seconds beside two that do.
+# Its processes look for a message for a second after the last one before they sleep. Those of two engines leave no core to
+# others. Between two looks they call sched_yield: on Linux 6.18 no other process ran for seconds beside two that do.
 SpinCondition.__init__.__defaults__ = (0.005,)
+assert hasattr(shm_broadcast, "sched_yield")
 shm_broadcast.sched_yield = functools.partial(time.sleep, 0.0002)
 # So do two ranks that add up by shared memory; by Gloo they sleep.
+assert hasattr(CpuCommunicator, "_all_group_ranks_share_shm_group_name")
 CpuCommunicator._all_group_ranks_share_shm_group_name = lambda communicator: False
 
 # The modules that `vllm serve` imports in its three processes.

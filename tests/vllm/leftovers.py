@@ -39,9 +39,12 @@ def totals_of(sidecar):
     return sidecar.ask("GET", "/v1/status")[1]["totals"]
 
 
+def workloads_of(sidecar):
+    return [workload["name"] for workload in sidecar.ask("GET", "/v1/status")[1]["workloads"]]
+
+
 def views_of(sidecar):
-    workloads = [workload["name"] for workload in sidecar.ask("GET", "/v1/status")[1]["workloads"]]
-    return sum(len(sidecar.ask("GET", f"/v1/views?workload={name}")[1]["views"]) for name in workloads)
+    return sum(len(sidecar.ask("GET", f"/v1/views?workload={name}")[1]["views"]) for name in workloads_of(sidecar))
 
 
 def left_at(sidecars):

@@ -1,4 +1,4 @@
-"""What the scheduler tells the worker: a step with anything in it is not taken for an empty one."""
+"""The scheduler's message to the worker: a step with anything in it is not taken for an empty one."""
 
 import dataclasses
 import unittest

@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from leftovers import nothing_is_left, totals_of
+from leftovers import nothing_is_left, totals_of, workloads_of
 from prompts import PROMPTS
 from test_kills_of_engines import PROMPT, in_the_middle, reads_come_back
 from vllm_servers import Engine, Pair, wait_for
@@ -53,4 +53,5 @@ def test_it_dies_in_the_middle_of_a_read(pair, expected, started):
         assert in_the_middle(pair, params, "it dies", die) == expected[PROMPT]
         assert len(pair.decode.reads()) == before, "no read succeeded"
         wait_for(lambda: not started.lives(), "it has ended")
+        wait_for(lambda: len(workloads_of(pair.prefill_sidecar)) == 1, "the other prefiller's workload is left alone")
         reads_come_back(pair, expected)

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from conftest import end_to_end
-from leftovers import nothing_is_left, totals_of
+from leftovers import nothing_is_left, totals_of, workloads_of
 from prompts import PROMPTS
 from test_kills_of_engines import PROMPT, WAYS, in_the_middle, kill_and_start, reads_come_back
 from vllm_servers import Engine, Pair, wait_for
@@ -99,4 +99,6 @@ def test_two_ranks_die_in_the_middle_of_a_read(pair, two_ranks, expected):
         assert in_the_middle(both, params, "two ranks die", die) == expected[PROMPT]
         assert len(pair.decode.reads()) == before, "no read succeeded"
         wait_for(lambda: not engine.lives(), "it has ended")
+        wait_for(lambda: not workloads_of(sidecar) and totals_of(sidecar)["buffers"] == 0,
+                 lambda: f"nothing of the ranks is left: {workloads_of(sidecar)}, {totals_of(sidecar)}")
         reads_come_back(pair, expected)

@@ -126,8 +126,8 @@ class Recorder:
 
     def take(self) -> Optional[GantryStats]:
         """What was recorded since the last call; None for nothing."""
+        if self._stats.is_empty():  # in most steps, and without the lock
+            return None
         with self._lock:
-            if self._stats.is_empty():
-                return None
             taken, self._stats = self._stats, GantryStats()
         return taken

@@ -12,12 +12,13 @@
 #include <string>
 
 #include "sidecar/metrics/metrics.h"
+#include "tests/fakes/source_folder.h"
 #include "tests/sidecar/metrics/exposition.h"
 
 namespace gantry::metrics {
 namespace {
 
-const std::string kSource = GANTRY_SOURCE_DIR;
+const std::string kSource = testing::SourceFolder();
 
 // Of another program, whose own tests hold it to the page.
 bool IsOfTheDevicePlugin(const std::string& name) { return name.rfind("gantry_dp_", 0) == 0; }

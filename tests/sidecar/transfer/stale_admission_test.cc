@@ -1,5 +1,5 @@
-// Buffers that are stale already at admission: a transfer that names them takes its one retry
-// there, a transfer by view does not.
+// Buffers that are stale already at admission. A transfer that names them has them described again
+// there. A transfer by view does not.
 #include "lib/wire/view_request.h"
 #include "sidecar/view/view_table.h"
 #include "tests/sidecar/transfer/stale_retry_fixture.h"
@@ -23,7 +23,7 @@ class StaleAdmissionTest : public StaleRetryTest {
   }
 };
 
-TEST_F(StaleAdmissionTest, ARetryAtAdmissionIsTheOnlyOne) {
+TEST_F(StaleAdmissionTest, BuffersAreDescribedAgainOnlyOnce) {
   gateway_.stale_descriptions = 1;
   transport_->answer = [](uint64_t) { return Script{Stale(), false}; };
   const auto status = engine_->Submit(Write(), In(milliseconds(3'000)));
@@ -34,6 +34,23 @@ TEST_F(StaleAdmissionTest, ARetryAtAdmissionIsTheOnlyOne) {
   EXPECT_EQ(transport_->starts, 1);
   EXPECT_EQ(gateway_.refreshes, 1);
   EXPECT_TRUE(HasMetric("\"stale_generation\"} 1"));
+}
+
+TEST_F(StaleAdmissionTest, APathThatIsLostAfterwardsIsStillLeftForAnother) {
+  gateway_.stale_descriptions = 1;
+  faster_->answer = [](uint64_t) {
+    return Script{Error(ErrorCode::kPathUnavailable, "the peer lends nothing"), false};
+  };
+  transport_->answer = [](uint64_t) { return Script{}; };
+  wire::TransferRequest request = Write();
+  request.require_path = {};
+  const auto status = engine_->Submit(request, In(milliseconds(3'000)));
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(status->state, TransferState::kSucceeded);
+  EXPECT_EQ(status->path, wire::Path::kTcp);
+  EXPECT_EQ(status->retries, 1);
+  EXPECT_EQ(faster_->starts, 1);
+  EXPECT_EQ(transport_->starts, 1);
 }
 
 // The transfer keeps its own retry.
