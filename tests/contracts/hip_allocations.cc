@@ -106,14 +106,14 @@ Status HipAllocations::Unreserve(uint64_t address, uint64_t bytes) {
 hip::Result HipAllocations::Create(uint64_t bytes, bool exportable, hip::MemHandle* piece) {
   const hip::MemLocation location = {hip::kLocationTypeDevice, device_};
   const int handle_type = exportable ? hip::kHandleTypePosixFd : 0;
-  if (version_ < hip::kVersion6) {
-    hip::MemAllocationProp5 wanted = {};
+  if (version_ < hip::kVersionTypeFirst) {
+    hip::MemAllocationPropOld wanted = {};
     wanted.type = hip::kAllocationTypePinned;
     wanted.requested_handle_type = handle_type;
     wanted.location = location;
     return call_.mem_create(piece, bytes, &wanted, 0);
   }
-  hip::MemAllocationProp6 wanted = {};
+  hip::MemAllocationProp wanted = {};
   wanted.type = hip::kAllocationTypePinned;
   wanted.requested_handle_types = handle_type;
   wanted.location = location;

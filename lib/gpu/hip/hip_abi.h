@@ -21,6 +21,8 @@ using ExternalMemory = struct ExternalMemoryTag*;
 // As hipRuntimeGetVersion answers: 50221153 is 5.2.
 constexpr int VersionOf(int major, int minor) { return major * 10'000'000 + minor * 100'000; }
 inline constexpr int kVersion6 = VersionOf(6, 0);
+// From this one on hipMemAllocationProp begins with its type: headers of 5.2.3, 5.5.0 and 5.7.1.
+inline constexpr int kVersionTypeFirst = VersionOf(5, 5);
 // From this one on an imported descriptor is given by value.
 inline constexpr int kVersionImportByValue = VersionOf(7, 1);
 
@@ -62,8 +64,8 @@ inline constexpr int kMemcpyDefault = 4;
 struct Uuid {
   char bytes[16];  // the 16 hexadecimal digits of what rocminfo prints behind "GPU-", as text
 };
-// From ROCm 6 on.
-struct MemAllocationProp6 {
+// From kVersionTypeFirst on.
+struct MemAllocationProp {
   int type;
   int requested_handle_types;
   MemLocation location;
@@ -75,7 +77,7 @@ struct MemAllocationProp6 {
   } flags;
 };
 // Before; at the same place in both only when nothing is.
-struct MemAllocationProp5 {
+struct MemAllocationPropOld {
   unsigned char compression_type;
   MemLocation location;
   int requested_handle_type;

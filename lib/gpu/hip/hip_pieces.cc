@@ -5,14 +5,14 @@ namespace gantry::gpu {
 
 Status HipApi::CreatePiece(const HipDevice& device, int owner, uint64_t bytes, MemHandle* piece) {
   const hip::MemLocation location = {hip::kLocationTypeDevice, owner};
-  if (device.calls().version() < hip::kVersion6) {
-    hip::MemAllocationProp5 wanted = {};
+  if (device.calls().version() < hip::kVersionTypeFirst) {
+    hip::MemAllocationPropOld wanted = {};
     wanted.type = hip::kAllocationTypePinned;
     wanted.requested_handle_type = hip::kHandleTypePosixFd;
     wanted.location = location;
     return device.Call(&Functions::mem_create, piece, bytes, &wanted, 0);
   }
-  hip::MemAllocationProp6 wanted = {};
+  hip::MemAllocationProp wanted = {};
   wanted.type = hip::kAllocationTypePinned;
   wanted.requested_handle_types = hip::kHandleTypePosixFd;
   wanted.location = location;

@@ -32,11 +32,11 @@ struct PieceWanted {
   bool has_descriptor;
 };
 PieceWanted Read(const void* prop) {
-  if (kVersion < hip::kVersion6) {
-    const auto* wanted = static_cast<const hip::MemAllocationProp5*>(prop);
+  if (kVersion < hip::kVersionTypeFirst) {
+    const auto* wanted = static_cast<const hip::MemAllocationPropOld*>(prop);
     return {wanted->location.id, wanted->requested_handle_type == hip::kHandleTypePosixFd};
   }
-  const auto* wanted = static_cast<const hip::MemAllocationProp6*>(prop);
+  const auto* wanted = static_cast<const hip::MemAllocationProp*>(prop);
   return {wanted->location.id, (wanted->requested_handle_types & hip::kHandleTypePosixFd) != 0};
 }
 

@@ -161,14 +161,16 @@ SAME_VALUE(kCaptured, hipStreamCaptureStatusActive);
 SAME_VALUE(kCaptureSpoilt, hipStreamCaptureStatusInvalidated);
 
 #if HIP_VERSION_MAJOR >= 6
-using TheirProp = MemAllocationProp6;
-SAME_FIELD(TheirProp, requested_handle_types, hipMemAllocationProp, requestedHandleType);
-SAME_FIELD(TheirProp, flags, hipMemAllocationProp, allocFlags);
 SAME_VALUE(MemoryTypesOf(HIP_VERSION).managed, hipMemoryTypeManaged);
 SAME_VALUE(kVirtualMemorySupported, hipDeviceAttributeVirtualMemoryManagementSupported);
 SAME_CALL(stream_get_device, hipStreamGetDevice);
+#endif
+#if HIP_VERSION >= 50500000  // kVersionTypeFirst
+using TheirProp = MemAllocationProp;
+SAME_FIELD(TheirProp, requested_handle_types, hipMemAllocationProp, requestedHandleType);
+SAME_FIELD(TheirProp, flags, hipMemAllocationProp, allocFlags);
 #else
-using TheirProp = MemAllocationProp5;
+using TheirProp = MemAllocationPropOld;
 SAME_FIELD(TheirProp, requested_handle_type, hipMemAllocationProp, requestedHandleType);
 #endif
 SAME_STRUCT(TheirProp, hipMemAllocationProp);

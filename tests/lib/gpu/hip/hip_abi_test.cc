@@ -22,11 +22,13 @@ struct Release {
   hip::MemoryTypes types;
   unsigned lazy_peer_access;
   bool imports_by_value;
+  bool type_is_first;  // in hipMemAllocationProp
 };
 constexpr Release kReleases[] = {
-    {50221153, {0, 1, -1}, 0, false},
-    {60140091, {1, 2, 3}, 1, false},
-    {70125424, {1, 2, 3}, 1, true},
+    {50221153, {0, 1, -1}, 0, false, false},
+    {50731921, {0, 1, -1}, 0, false, true},
+    {60140091, {1, 2, 3}, 1, false, true},
+    {70125424, {1, 2, 3}, 1, true, true},
 };
 
 TEST(HipAbi, WhatChangedIsChosenByTheVersion) {
@@ -37,21 +39,22 @@ TEST(HipAbi, WhatChangedIsChosenByTheVersion) {
     EXPECT_EQ(types.managed, release.types.managed) << release.version;
     EXPECT_EQ(hip::LazyEnablePeerAccessOf(release.version), release.lazy_peer_access);
     EXPECT_EQ(release.version >= hip::kVersionImportByValue, release.imports_by_value);
+    EXPECT_EQ(release.version >= hip::kVersionTypeFirst, release.type_is_first);
   }
 }
 
 TEST(HipAbi, PropertiesOfAnAllocationHaveTheLayoutOfTheirVersion) {
-  EXPECT_EQ(sizeof(hip::MemAllocationProp5), 32u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp5, location), 4u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp5, requested_handle_type), 12u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp5, type), 16u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp5, win32_metadata), 24u);
-  EXPECT_EQ(sizeof(hip::MemAllocationProp6), 32u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp6, type), 0u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp6, requested_handle_types), 4u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp6, location), 8u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp6, win32_metadata), 16u);
-  EXPECT_EQ(offsetof(hip::MemAllocationProp6, flags), 24u);
+  EXPECT_EQ(sizeof(hip::MemAllocationPropOld), 32u);
+  EXPECT_EQ(offsetof(hip::MemAllocationPropOld, location), 4u);
+  EXPECT_EQ(offsetof(hip::MemAllocationPropOld, requested_handle_type), 12u);
+  EXPECT_EQ(offsetof(hip::MemAllocationPropOld, type), 16u);
+  EXPECT_EQ(offsetof(hip::MemAllocationPropOld, win32_metadata), 24u);
+  EXPECT_EQ(sizeof(hip::MemAllocationProp), 32u);
+  EXPECT_EQ(offsetof(hip::MemAllocationProp, type), 0u);
+  EXPECT_EQ(offsetof(hip::MemAllocationProp, requested_handle_types), 4u);
+  EXPECT_EQ(offsetof(hip::MemAllocationProp, location), 8u);
+  EXPECT_EQ(offsetof(hip::MemAllocationProp, win32_metadata), 16u);
+  EXPECT_EQ(offsetof(hip::MemAllocationProp, flags), 24u);
   EXPECT_EQ(sizeof(hip::ExternalMemoryHandleDesc), 104u);
   EXPECT_EQ(sizeof(hip::ExternalMemoryBufferDesc), 88u);
 }
