@@ -78,7 +78,7 @@ def test_without_kernels_the_copy_engines_do_all(start_pair, monkeypatch):
         assert (status, view["state"]) == (200, "succeeded"), view
         check_blocks(pair, "read", mine, theirs)
     assert view["gpu_copies"]["plan"] == "engines" and "no copy kernel" in view["gpu_copies"]["reason"], view
-    assert "copied by copy engines only" in pair.a.log
+    wait_for(lambda: "copied by copy engines only" in pair.a.log, 5, "the worker's words in the log")
 
 
 @pytest.mark.amd_runs(copies="engines")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpu_workloads import REAL, VISIBLE, dying_workers, gpus, start_gpu_workload, vendor
-from workloads import MiB, TERMINAL, connect
+from workloads import MiB, TERMINAL, connect, wait_for
 
 pytestmark = pytest.mark.both_vendors
 
@@ -149,7 +149,7 @@ def test_a_driver_that_pins_no_memory_costs_time_and_no_byte(start_pair, monkeyp
         status, view = pair.move(operation, ids, ids[::-1])
         assert (status, view["state"]) == (200, "succeeded"), view
         pair.moved(operation == "write", ids, ids[::-1])
-    assert "the driver copies between GPU memory and the host's by itself" in pair.a.log
+    wait_for(lambda: "the driver copies between GPU memory and the host's by itself" in pair.a.log, 5, "the worker's words in the log")
 
 
 def test_memory_that_peers_may_only_read_is_restored_and_never_written(start_pair):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gpu_workloads import REAL, GpuPair, gpus, start_gpu_workload
-from workloads import MiB, metric, workers_of
+from workloads import MiB, metric, wait_for, workers_of
 
 BLOCK = 2048
 BLOCKS = MiB // BLOCK
@@ -58,7 +58,7 @@ def test_it_fails_the_transfer_and_not_the_sidecar(gpus, start_sidecar, start_gp
             assert (view["state"], view["error"]["code"]) == ("failed", "resource_exhausted"), view
             assert "no memory left" in view["error"]["detail"] and "--gpu-workers" in view["error"]["hint"], view
             assert ready(pair.a) and ready(pair.b)
-    assert "OUT_OF_MEMORY" in pair.a.log.upper().replace("OUTOFMEMORY", "OUT_OF_MEMORY"), "the worker says what the driver said"
+    wait_for(lambda: "OUT_OF_MEMORY" in pair.a.log.upper().replace("OUTOFMEMORY", "OUT_OF_MEMORY"), 5, "the driver's words in the log")
     assert workers_of(pair.a) == before and metric(pair.a, "gantry_worker_restarts_total") == 0
     fresh = bytes(range(256)) * (pair.size // 256)
     pair.owner.do("fill", "out", 0, fresh)
@@ -81,6 +81,6 @@ def test_a_gpu_is_kept_awake_for_who_looks_for_long_and_no_error_of_that_is_a_tr
     deadline = time.monotonic() + SECONDS
     while "is not kept awake" not in pair.a.log and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert "is not kept awake" in pair.a.log, pair.a.log[-2000:]
+    wait_for(lambda: "is not kept awake" in pair.a.log, 5, lambda: f"the worker's words in {pair.a.log[-2000:]}")
     assert move(pair, [5])["state"] == "succeeded"
     assert metric(pair.a, "gantry_worker_restarts_total") == 0

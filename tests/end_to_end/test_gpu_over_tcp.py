@@ -306,6 +306,6 @@ def test_where_the_driver_does_not_register_the_staging(start_sides, monkeypatch
     """The workers' own stages are used, and it is said."""
     monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuMemHostRegister=801,hipHostRegister=801")
     sides = start_sides(length=3 * MiB)
-    assert "does not take the memory between GPUs and the network" in sides.a.log, sides.a.log
+    wait_for(lambda: "does not take the memory between GPUs and the network" in sides.a.log, 5, lambda: f"the words in {sides.a.log}")
     for operation in ("read", "write"):
         sides.move(operation, [(0, 0, sides.length)])

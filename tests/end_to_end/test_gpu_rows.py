@@ -6,7 +6,7 @@ import pytest
 
 from gpu_memories import GpuMemory, succeeded
 from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
-from workloads import BOTH, MiB, connect
+from workloads import BOTH, MiB, connect, wait_for
 
 pytestmark = pytest.mark.both_vendors
 
@@ -132,4 +132,4 @@ def test_without_copies_of_rows_batches_move_them(gpus, start_sidecar, start_gpu
     for operation in ("read", "write"):
         caches.into.renew()
         caches.move(operation, ids, ids[::-1])
-    assert "blocks are not copied as rows" in caches.a.log and "emcpy2DAsync" in caches.a.log
+    wait_for(lambda: "blocks are not copied as rows" in caches.a.log and "emcpy2DAsync" in caches.a.log, 5, "the worker's words in the log")
