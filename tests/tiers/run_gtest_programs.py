@@ -49,7 +49,9 @@ def write_tests(build, labels, folder, environment):
             processes[name] = Path(program.command[0]).name, folder / f"{name}.xml", len(chunk)
             properties = {key: program.properties[key] for key in KEPT if key in program.properties}
             properties["TIMEOUT"] = properties["TIMEOUT"] + SECONDS_PER_CASE * len(chunk)
-            command = [*program.command, FILTER + ":".join(chunk), f"--gtest_output=xml:{processes[name][1]}"]
+            # Other cases may have left threads: a death test begins anew instead of forking them.
+            command = [*program.command, FILTER + ":".join(chunk), f"--gtest_output=xml:{processes[name][1]}",
+                       "--gtest_death_test_style=threadsafe"]
             lines += test_lines(name, command, properties)
     for test in others:
         kept = {key: value for key, value in properties_of(test).items() if key in KEPT}
