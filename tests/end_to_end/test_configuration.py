@@ -56,7 +56,8 @@ def test_print_config_names_every_setting_with_its_default():
     assert set(settings()) <= set(values)
     for flag, each in settings().items():
         if flag != "--name":
-            assert values[flag].strip('"').removesuffix("[]") == each["default"], flag
+            # CLI11 writes an empty list as [], and as {} from 2.4 on.
+            assert values[flag].strip('"').removesuffix("[]").removesuffix("{}") == each["default"], flag
 
 
 def test_environment_is_read_and_a_flag_wins():
