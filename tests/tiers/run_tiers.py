@@ -174,7 +174,7 @@ def run(tier):
 
 
 def why_skipped(case):
-    """What the test said: pytest keeps it in the attribute, GoogleTest prints it after a line "file:1: Skipped".
+    """The reason: pytest keeps it in the attribute, GoogleTest prints it after a line "file:1: Skipped".
 
     GoogleTest's own file has it in the attribute, after a line "file:1".
     """
