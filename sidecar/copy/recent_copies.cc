@@ -63,9 +63,12 @@ RowLimits RecentCopies::RowsOf(
   }
   if (!EnginesWillCopy(gpus)) return {};
   const size_t near = GpuWorkersOn(gpus);
-  const worker::GpuCopyCosts costs = costs_of_(gpus.empty() ? -1 : gpus.front());
-  const uint64_t row_bytes_max = std::min(
-      kMostRowBytesMax, GpuCopyPlanner::RowBytesMax(near > 0 ? near : GpuWorkers(), costs));
+  // Either GPU's engines may copy them, so that the one with the shorter rows decides.
+  uint64_t row_bytes_max = kMostRowBytesMax;
+  for (const int gpu : gpus) {
+    row_bytes_max = std::min(
+        row_bytes_max, GpuCopyPlanner::RowBytesMax(near > 0 ? near : GpuWorkers(), costs_of_(gpu)));
+  }
   if (row_bytes_max == 0) return {};
   return {worker::kRowsMin, row_bytes_max, kRowsBytesMax, gpu::kRowPitchMax, worker::kRowBytesMax};
 }

@@ -169,6 +169,20 @@ TEST_F(RowFeedTest, TheCostsOfTheGpuLimitTheLengthOfRows) {
   EXPECT_FALSE(hints.RowsOf({gpu}, {{gpu}}).any());
 }
 
+TEST_F(RowFeedTest, TheGpuWithTheShorterRowsDecidesForBoth) {
+  pool_.gpus_of_workers = {0, 1};
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
+  options.costs_of = [](int gpu) {
+    return worker::GpuCopyCosts{.row_ps = gpu == 0 ? 20'000U : 350'000U, .row_byte_fs = 20'000};
+  };
+  CopyScheduler by_engines(options, pool_, pool_);
+  const auto first = Map(kGpu, 0);
+  const auto second = Map(kGpu, 1);
+  const CopyHints& hints = by_engines.hints();
+  EXPECT_EQ(hints.RowsOf({first}, {{second}}).row_bytes_max, 3'750U) << "(850 / 2 - 350) / 0.02";
+  EXPECT_EQ(hints.RowsOf({second}, {{first}}).row_bytes_max, 3'750U);
+}
+
 // Who will copy is not known when it is planned: what was seen last decides.
 TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
   pool_.gpus_of_workers = {0, 1};
