@@ -181,10 +181,14 @@ CopyScheduler::Kind CopyScheduler::KindOf(const CopyOperation& operation) const 
   if (!operation.on_gpus()) return {};
   if (operation.with_host()) return {Class::kHostAndGpu, {}, 0};
   const GpuCopyWork work = WorkOf(operation);
-  // As Choose decides: a kernel of either GPU may copy, unless it loses by the costs of its GPU.
+  // As Choose decides: a kernel of either GPU may copy, unless it loses by the costs of its GPU, or
+  // that GPU has no worker. Where neither has one, the costs of both are asked.
   const std::vector<int>& gpus = operation.gpus();
+  const auto has_worker = [&](int gpu) { return KernelWorker(gpu) >= 0; };
+  const bool all = std::none_of(gpus.begin(), gpus.end(), has_worker);
   const bool for_engines = std::all_of(gpus.begin(), gpus.end(), [&](int gpu) {
-    return GpuCopyPlanner::IsForEngines(work, options_.costs_of(std::max(gpu, 0)));
+    return (!all && !has_worker(gpu)) ||
+           GpuCopyPlanner::IsForEngines(work, options_.costs_of(std::max(gpu, 0)));
   });
   const Class means = GpuCopyPlanner::IsFew(work) ? Class::kFewOfGpus
                       : for_engines               ? Class::kLargeOfGpus

@@ -38,6 +38,7 @@ class HandPool final : public worker::DrivenCopyPool {
       : jobs(static_cast<size_t>(workers)), gpus_of_workers(static_cast<size_t>(workers)) {}
 
   int worker_count() const override { return static_cast<int>(jobs.size()); }
+  bool usable(int worker) const override { return !unusable.contains(worker); }
   size_t free_slots(int worker) const override {
     size_t used = 0;
     for (const Job& job : jobs[static_cast<size_t>(worker)]) used += job.slots;
@@ -102,6 +103,7 @@ class HandPool final : public worker::DrivenCopyPool {
   std::vector<uint64_t> copied;       // destinations
   size_t places = 65536;
   std::set<int> woken;
+  std::set<int> unusable;
   bool peers = true;  // each GPU reaches every other's memory
   std::deque<Completion> done;
 };

@@ -175,6 +175,29 @@ TEST_F(GpuPairsTest, LargeBlocksGoOnBesideAKernelOfEitherGpu) {
   Finish(transport, *large);
 }
 
+// By the costs of the second GPU kernels would copy the first transfer, but nothing runs them
+// there.
+TEST_F(GpuPairsTest, AGpuWithoutAUsableWorkerIsNotAskedForTheTurn) {
+  CopySchedulerOptions options;
+  options.costs_of = [](int gpu) {
+    return gpu == 0 ? worker::GpuCopyCosts{.block_ns = 1, .kernel_mb_s = 1}
+                    : worker::GpuCopyCosts();
+  };
+  workers_.unusable = {1, 4};
+  CopyScheduler transport(options, workers_, workers_);
+  auto plan = Between(0, 1, 60'000);
+  plan->bytes = 4'000ULL << 20;  // as if they were longer, and those below long
+  const auto small = transport.Start(plan, 0, 1);
+  plan = Between(0, 1, 4'000);
+  plan->bytes = 4'000ULL << 20;
+  const auto large = transport.Start(plan, 0, 2);
+  Poll(transport);
+  EXPECT_TRUE(small->progress().first_posted);
+  EXPECT_FALSE(large->progress().first_posted) << "engines copy both, one after the other";
+  Finish(transport, *small);
+  Finish(transport, *large);
+}
+
 TEST_F(GpuPairsTest, EveryWorkerWithAGpuCopiesToAndFromTheHostButForThoseOfKernels) {
   CopyScheduler transport(By(GpuCopyPolicy::kAuto), workers_, workers_);
   const auto operation = transport.Start(Plan(Map(kGpu, 0), Map(kHost), 60'000), 0, 1);
