@@ -8,6 +8,7 @@
 #include "client/c_api/c_api_border.h"
 #include "client/session/client_json.h"
 #include "client/session/message_bodies.h"
+#include "lib/base/json_text.h"
 #include "lib/base/url_escape.h"
 #include "lib/codec/body_fields.h"
 #include "lib/wire/hold.h"
@@ -46,6 +47,9 @@ gantry_error* gantry_notify(gantry_client* client, const char* peer, const gantr
       return Fail(ErrorCode::kInvalidArgument, "the message is NULL", {}, "message");
     }
     RETURN_IF_ERROR(CheckMessage(*message));
+    if (message->request_id != nullptr && !IsUtf8(message->request_id)) {
+      return Fail(ErrorCode::kInvalidArgument, "it is not UTF-8", {}, "request_id");
+    }
     WorkloadSession& session = *client->session;
     const std::string body = NotificationBody(session.link().workload(),
                                               peer == nullptr ? "" : peer, *message, deadline_ms);

@@ -14,7 +14,7 @@ struct gantry_message {
   const char* to; /* the workload, "name[@generation]"; another life of it is refused */
   const void* data;
   size_t bytes;
-  const char* request_id; /* the callers' own, up to 256 bytes; may be NULL */
+  const char* request_id; /* the callers' own UTF-8 text, up to 256 bytes; may be NULL */
 };
 
 /* Sends `message` to a workload of `peer` (NULL or "": of this sidecar) and returns before it is

@@ -48,8 +48,9 @@ TEST_F(GantryCMessages, MessagesThatMakeNoSenseAreRefusedHere) {
   const gantry_message nobody = {nullptr, "x", 1, nullptr};
   const gantry_message nothing = {"decode", nullptr, 1, nullptr};
   const gantry_message much = {"decode", large.data(), large.size(), nullptr};
+  const gantry_message no_text = {"decode", "x", 1, "r-\xc3"};
   for (const gantry_message* message :
-       {static_cast<const gantry_message*>(nullptr), &nobody, &nothing, &much}) {
+       {static_cast<const gantry_message*>(nullptr), &nobody, &nothing, &much, &no_text}) {
     EXPECT_EQ(CodeOf(gantry_notify(it_.client, "p", message, 0, nullptr)), "invalid_argument");
   }
   EXPECT_EQ(CodeOf(gantry_notify(nullptr, "p", &nobody, 0, nullptr)), "invalid_argument");
