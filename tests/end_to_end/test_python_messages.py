@@ -56,6 +56,16 @@ def test_an_error_names_what_was_given_and_what_may_be(client, arena, call, code
         assert word in str(error), str(error)
 
 
+def test_a_library_of_another_version_is_said_to_be_one():
+    code, out, err = run_script("""
+        import _ctypes, os
+        os.environ["GANTRY_LIBRARY"] = _ctypes.__file__  # a library that lacks what the package calls
+        import gantry
+    """)
+    assert code == 1 and "AttributeError" not in err
+    assert "ImportError" in err and "has no gantry_client_open: it is of another version than this package" in err
+
+
 def test_a_sidecar_that_stands_still_is_said_to(sidecar):
     client = gantry.Client(sidecar.run_dir, "w", timeout=0.5)
     os.kill(sidecar.process.pid, signal.SIGSTOP)

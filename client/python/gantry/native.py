@@ -205,12 +205,16 @@ def _load() -> ctypes.CDLL:
         raise ImportError("libgantry.so is not found; looked at " + ", ".join(map(str, _candidates())) +
                           ". Build it (cmake --preset release && cmake --build --preset release --target gantry), "
                           "or name it in GANTRY_LIBRARY")
-    for name, arguments in _FALLIBLE.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = _HANDLE, arguments
-    for name, (result, arguments) in _PLAIN.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
+    try:
+        for name, arguments in _FALLIBLE.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = _HANDLE, arguments
+        for name, (result, arguments) in _PLAIN.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError:
+        raise ImportError(f"{path} has no {name}: it is of another version than this package. Take the libgantry.so of the "
+                          "package's version, or leave GANTRY_LIBRARY unset to use the package's own") from None
     return loaded
 
 
