@@ -6,6 +6,7 @@ GANTRY_BIN_DIR names the folder of the programs (the tiers set it); without it, 
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,8 +18,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# The costs of copies: measured ones would choose the means of copies by how busy the machine is.
-os.environ.setdefault("GANTRY_GPU_COPY_COSTS", "block_ns=850,kernel_mb_s=375000,row_ps=19000,row_byte_fs=2260")
+# The costs of copies while none are measured: the defaults of GpuCopyCosts.
+FALLBACK_COSTS = {name: int(value.replace("'", "")) for name, value in re.findall(
+    r"^  uint64_t (\w+) = ([\d']+);$", (ROOT / "sidecar/worker/channel/gpu_copy_costs.h").read_text(), re.MULTILINE)}
+# Measured ones would choose the means of copies by how busy the machine is.
+os.environ.setdefault("GANTRY_GPU_COPY_COSTS",
+                      ",".join(f"{name}={value}" for name, value in FALLBACK_COSTS.items() if name != "turn_us"))
 BIN_DIR = Path(os.environ.get("GANTRY_BIN_DIR", ROOT / "build" / "release" / "bin"))
 READY_SECONDS = 20
 STOP_SECONDS = 20

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import BIN_DIR
+from conftest import BIN_DIR, FALLBACK_COSTS
 from gpu_workloads import REAL, GpuPair, gpus, start_gpu_workload
 from workloads import MiB, wait_for
 
@@ -17,7 +17,6 @@ def measured_costs(monkeypatch):
     monkeypatch.delenv("GANTRY_GPU_COPY_COSTS")
 
 KiB = 1 << 10
-FALLBACK = {"block_ns": 850, "kernel_mb_s": 375_000, "row_ps": 19_000, "row_byte_fs": 2_260, "turn_us": 750}
 SPEEDS = "kernel=100,block=2500,row=500,row_byte=0.03"
 AT_THESE = {"block_ns": 4_250, "kernel_mb_s": 100_000, "row_ps": 250_000, "row_byte_fs": 30_000}
 
@@ -69,7 +68,7 @@ def test_a_measurement_that_fails_leaves_the_fallback(gpus, start_sidecar, monke
     wait_for(lambda: sidecar.log.count("are not measured") == 2, 10, "two failures")
     for gpu in range(2):
         costs = costs_of(sidecar, gpu)
-        assert values_of(costs) == FALLBACK and all_from(costs, "fallback"), costs
+        assert values_of(costs) == FALLBACK_COSTS and all_from(costs, "fallback"), costs
 
 
 @pytest.mark.alone
