@@ -71,6 +71,15 @@ def test_a_measurement_that_fails_leaves_the_fallback(gpus, start_sidecar, monke
         assert values_of(costs) == FALLBACK_COSTS and all_from(costs, "fallback"), costs
 
 
+@pytest.mark.parametrize("gpus", ["amd"], indirect=True)
+def test_several_amd_gpus_keep_the_fallback_and_one_line_says_so(gpus, start_sidecar):
+    sidecar = start_sidecar("a", workers=2)
+    wait_for(lambda: "are not measured" in sidecar.log, 10, "the line")
+    sidecar.stop()
+    lines = [line for line in sidecar.log.splitlines() if "are not measured" in line]
+    assert len(lines) == 1 and lines[0].count("GPU-") >= 2, lines
+
+
 @pytest.mark.alone
 def test_what_is_set_is_neither_measured_nor_the_fallback(gpus, start_sidecar, monkeypatch):
     monkeypatch.setenv("GANTRY_FAKE_GPU_SPEEDS", SPEEDS)

@@ -76,4 +76,12 @@ Status CheckMeasured(const MeasuredCosts& measured) {
   return {};
 }
 
+std::string GpusToNameFor(const Error& why, int index, std::span<const std::string> uuids) {
+  if (why.code != ErrorCode::kPathUnavailable) return uuids.front();
+  std::string names;
+  if (index > 0) return names;
+  for (const std::string& uuid : uuids) names += (names.empty() ? "" : ", ") + uuid;
+  return names;
+}
+
 }  // namespace gantry::worker

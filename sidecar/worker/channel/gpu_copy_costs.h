@@ -79,4 +79,9 @@ Result<GpuCosts> ParseCosts(std::span<const std::string> set);
 // Fails when a value is implausible. Such a measurement is dropped whole.
 Status CheckMeasured(const MeasuredCosts& measured);
 
+// The GPUs for which the first worker of one says why nothing was measured. What the driver cannot
+// do holds for all of them: the first GPU's worker says it once, and for the others this is empty.
+// `uuids` has all GPUs, that worker's own first; `index` is the place of its own among them.
+std::string GpusToNameFor(const Error& why, int index, std::span<const std::string> uuids);
+
 }  // namespace gantry::worker

@@ -169,27 +169,30 @@ class CopyWorker {
   void BeginMeasurement() {
     auto* const ring = static_cast<RingLayout*>(ring_block_.data());
     if (static_cast<size_t>(index_) >= gpus_.uuids().size() || !BeginCosts(ring)) return;
-    auto thread = StartThread("gantry-measure",
-                              [ring, context = gpus_.context(), peer = gpus_.NextReached()] {
-                                Measure(*context, peer, ring);
-                              });
+    const auto log_unmeasured = [index = index_, uuids = gpus_.uuids()](const Error& why) {
+      const std::string gpus = GpusToNameFor(why, index, uuids);
+      if (gpus.empty()) return;
+      log::Warning("the costs of a GPU's copies are not measured: those of H200 count",
+                   {{"gpus", gpus}, {"why", why}});
+    };
+    auto thread = StartThread("gantry-measure", [ring, log_unmeasured, context = gpus_.context(),
+                                                 peer = gpus_.NextReached()] {
+      if (Status done = Measure(*context, peer, ring); !done) log_unmeasured(done.error());
+    });
     if (thread) {
       thread->detach();
     } else {
-      LogUnmeasured(thread.error());
+      log_unmeasured(thread.error());
     }
   }
-  static void Measure(gpu::GpuContext& context, int peer, RingLayout* ring) {
+  static Status Measure(gpu::GpuContext& context, int peer, RingLayout* ring) {
     const TimePoint begin = Clock::now();
-    const Result<MeasuredCosts> measured = MeasureCosts(context, peer, begin + kMeasurementMax);
-    if (!measured) return LogUnmeasured(measured.error());
-    PublishCosts(*measured, ring);
+    ASSIGN_OR_RETURN(const MeasuredCosts measured,
+                     MeasureCosts(context, peer, begin + kMeasurementMax));
+    PublishCosts(measured, ring);
     const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
     log::Info("the costs of a GPU's copies are measured", {{"took_ms", took.count()}});
-  }
-  static void LogUnmeasured(const Error& why) {
-    log::Warning("the costs of a GPU's copies are not measured: those of H200 count",
-                 {{"why", why}});
+    return {};
   }
 
   // `said`: what the answer says besides that it is well.

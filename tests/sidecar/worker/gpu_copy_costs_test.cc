@@ -25,6 +25,15 @@ TEST(GpuCopyCosts, TheFallbackIsPlausible) {
   }
 }
 
+TEST(GpuCopyCosts, WhatNoGpuCanIsSaidOnceForAll) {
+  const Error no_memory(ErrorCode::kPathUnavailable, "no memory of another GPU is made");
+  EXPECT_EQ(GpusToNameFor(no_memory, 0, std::vector<std::string>{"a", "b"}), "a, b");
+  EXPECT_EQ(GpusToNameFor(no_memory, 1, std::vector<std::string>{"b", "a"}), "");
+  const Error busy(ErrorCode::kDeadlineExceeded, "the GPU is busy");
+  EXPECT_EQ(GpusToNameFor(busy, 0, std::vector<std::string>{"a", "b"}), "a");
+  EXPECT_EQ(GpusToNameFor(busy, 1, std::vector<std::string>{"b", "a"}), "b");
+}
+
 TEST(GpuCopyCosts, ValuesAreSetByName) {
   const std::vector<std::string> set = {"row_ps=20000", "block_ns=700"};
   const auto costs = ParseCosts(set);
