@@ -1,7 +1,6 @@
 """kill -9 in the middle of a read between real engines: answers are one engine's, engines live, and nothing is left.
 
-test_command.py kills the engine that is read from, over shm, and test_push_engines.py one that pushes over a slow link. Over a slow
-link test_kills_in_reads.py kills a worker of the connector in place of the engine that is read from.
+test_command.py kills the engine that is read from, over shm, and test_push_engines.py one that pushes over a slow link.
 """
 
 import os
@@ -9,10 +8,10 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from leftovers import nothing_is_left, totals_of
+from leftovers import nothing_is_left, totals_of, workloads_of
 from prompts import PROMPTS
 from slow_link import SlowReads
-from vllm_servers import wait_for
+from vllm_servers import Engine, Pair, wait_for
 from workers import WorkerProcess, copy_workers_of, go_on, stand_still
 
 pytestmark = pytest.mark.timeout(900)
@@ -123,6 +122,37 @@ def test_a_prefiller_dies_in_the_middle_of_a_read(pair, expected, worker_server)
         said = in_the_middle(pair, params, "dies", die)
         assert len(pair.decode.reads()) == before, "no read succeeded"
         assert said == expected[PROMPT], pair.decode.log[-3000:]
+        reads_come_back(pair, expected)
+
+
+@pytest.fixture
+def short_lived(environment, folder, pair, forks):
+    """Starts another prefiller at the sidecar of the pair's."""
+    engines = []
+
+    def start():
+        engines.append(Engine("engine-short-lived", environment, folder, pair.prefill_sidecar, forks=forks))
+        engines[0].wait_until_ready()
+        return engines[0]
+    yield start
+    for engine in engines:
+        engine.stop()
+
+
+def test_a_prefillers_engine_dies_in_the_middle_of_a_read_over_tcp(pair, expected, short_lived):
+    """All of its processes. The read may end well where its bytes are still there."""
+    reads_come_back(pair, expected)
+    workloads = workloads_of(pair.prefill_sidecar)
+    with nothing_is_left(pair, lost_holds=True, views=1):
+        engine = short_lived()
+        both = Pair(engine, pair.decode, [pair.prefill_sidecar, pair.decode_sidecar])
+        params = both.offer(PROMPTS[PROMPT], salt="engine dies")
+
+        def die():
+            os.killpg(engine.pid, signal.SIGKILL)
+            wait_for(lambda: workloads_of(pair.prefill_sidecar) == workloads, "its lease has ended")
+        assert in_the_middle(both, params, "engine dies", die, SlowReads) == expected[PROMPT]
+        wait_for(lambda: not engine.lives(), "it has ended")
         reads_come_back(pair, expected)
 
 

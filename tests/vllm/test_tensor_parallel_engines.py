@@ -1,6 +1,6 @@
 """An engine of two ranks and one of one rank: prompts go from each to the other, and the tokens are those of one engine.
 
-The engine of two ranks, and its sidecar, die by kill -9 in the middle of a read.
+The engine of two ranks, one of its ranks alone, and its sidecar die by kill -9 in the middle of a read.
 """
 
 import os
@@ -18,19 +18,42 @@ pytestmark = pytest.mark.timeout(900)
 RANKS = 2
 
 
-@pytest.fixture(scope="module")
-def two_ranks(environment, folder, forks, pair):
-    sidecar = end_to_end.SidecarProcess("ranks", folder, flags=("--peer-listen", "127.0.0.1:0"))
-    sidecar.start()
-    engine = None
-    try:
-        engine = Engine("engine-two-ranks", environment, folder, sidecar, flags=["--tensor-parallel-size", str(RANKS)], forks=forks)
-        engine.wait_until_ready()
-        yield engine, sidecar
-    finally:
-        for part in (engine, sidecar):
+class TwoRanks:
+    """An engine of two ranks at a sidecar of its own."""
+
+    def __init__(self, environment, folder, forks):
+        self._start = lambda: Engine("engine-two-ranks", environment, folder, self.sidecar, flags=["--tensor-parallel-size", str(RANKS)],
+                                     forks=forks)
+        self.sidecar = end_to_end.SidecarProcess("ranks", folder, flags=("--peer-listen", "127.0.0.1:0"))
+        self.sidecar.start()
+        self.engine = None
+
+    def start(self):
+        """Where a case before has ended the engine, another one starts."""
+        if self.engine is not None and not self.engine.healthy():
+            self.engine.stop()
+            self.engine = None
+        if self.engine is None:
+            self.engine = self._start()
+            self.engine.wait_until_ready()
+
+    def stop(self):
+        for part in (self.engine, self.sidecar):
             if part is not None:
                 part.stop()
+
+
+@pytest.fixture(scope="module")
+def ranks(environment, folder, forks, pair):
+    both = TwoRanks(environment, folder, forks)
+    yield both
+    both.stop()
+
+
+@pytest.fixture
+def two_ranks(ranks):
+    ranks.start()
+    return ranks.engine, ranks.sidecar
 
 
 @pytest.mark.parametrize("sizes", ["1 to 2", "2 to 1"])
@@ -81,22 +104,37 @@ def test_the_sidecar_of_two_ranks_dies_in_the_middle_of_a_read(pair, two_ranks, 
         reads_come_back(both, expected)
 
 
-def test_two_ranks_die_in_the_middle_of_a_read(pair, two_ranks, expected):
-    """All processes of their engine; no case of it follows. The copy workers never end, so that no read may succeed."""
+def pid_of_rank(sidecar, rank):
+    (pid,) = [workload["pid"] for workload in sidecar.ask("GET", "/v1/status")[1]["workloads"] if workload["name"].endswith(f"-{rank}")]
+    return pid
+
+
+def kill_rank(engine, sidecar):
+    os.kill(pid_of_rank(sidecar, 1), signal.SIGKILL)
+
+
+def kill_engine(engine, sidecar):
+    os.killpg(engine.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_rank, kill_engine])
+def test_ranks_die_in_the_middle_of_a_read(pair, two_ranks, expected, kill):
+    """One of them, which vLLM answers by ending the whole engine, or all processes. Copy workers go on when nothing of the ranks is left."""
     engine, sidecar = two_ranks
     both_sidecars = [sidecar, pair.decode_sidecar]
     both = Pair(engine, pair.decode, both_sidecars)
     for each in (pair, both):
         reads_come_back(each, expected)
+    salt = kill.__name__
     with nothing_is_left(Pair(pair.prefill, pair.decode, both_sidecars)):
-        params = both.offer(PROMPTS[PROMPT], salt="two ranks die")
+        params = both.offer(PROMPTS[PROMPT], salt=salt)
         before = len(pair.decode.reads())
 
         def die():
             both_ranks_are_read(both)
-            os.killpg(engine.pid, signal.SIGKILL)
+            kill(engine, sidecar)
             wait_for(lambda: totals_of(pair.decode_sidecar)["transfers_running"] == 0, "the reads have ended")
-        assert in_the_middle(both, params, "two ranks die", die) == expected[PROMPT]
+        assert in_the_middle(both, params, salt, die) == expected[PROMPT]
         assert len(pair.decode.reads()) == before, "no read succeeded"
         wait_for(lambda: not engine.lives(), "it has ended")
         wait_for(lambda: not workloads_of(sidecar) and totals_of(sidecar)["buffers"] == 0,
