@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from backends import ON_GPU, ROOT, python_of, sidecar_prefix, variables
+from backends import ON_GPU, ROOT, decoders_variables, python_of, sidecar_prefix, variables, why_not
 from forks import ForkServer
 from vllm_servers import Engine, Pair, free_port
 from workers import Workers
@@ -36,6 +36,9 @@ end_to_end = _end_to_end()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Two processes may share the cases. One has those with engines, whose tokens are compared; the other has the rest."""
+    if why := why_not():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=why))
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group("engines" if "expected" in item.fixturenames else "classes"))
@@ -126,7 +129,8 @@ def running_pair(environment, folder, names, **options):
     try:
         for sidecar in sidecars:
             sidecar.start()
-        engines += [Engine(f"engine-{sidecar.name}", environment, folder, sidecar, **options) for sidecar in sidecars]
+        engines += [Engine(f"engine-{sidecar.name}", environment, folder, sidecar, more=more, **options)
+                    for sidecar, more in zip(sidecars, ({}, decoders_variables()))]
         for engine in engines:
             engine.wait_until_ready()
         yield Pair(*engines, sidecars)
