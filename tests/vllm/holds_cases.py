@@ -29,6 +29,7 @@ class FakeHold:
 
     def release(self):
         self._client.calls.append(("release", self.id))
+        self._client.released()
         if self.id in self._client.broken:
             raise Error("timeout", "no answer")
 
@@ -37,8 +38,11 @@ class FakeClient:
 
     def __init__(self):
         self.calls, self.broken, self.states, self.lost, self.silent, self.events = [], set(), {}, 0, 0, []
+        self.released = lambda: None
 
     def hold(self, id, group, ttl, expected_consumers):
+        if id in self.broken:
+            raise RuntimeError("no hold can be made")
         self.states[id] = "active"
         return FakeHold(self, id)
 
@@ -82,8 +86,9 @@ class OfHolds(unittest.TestCase):
         self.addCleanup(self.holds.close)
 
     def put(self, *requests):
-        for request in requests:
-            self.assertTrue(self.holds.put(request, [1, 2]).result(SECONDS))
+        putting = self.holds.put(dict.fromkeys(requests, [1, 2]))
+        self.assertTrue(putting.wait(SECONDS))
+        self.assertEqual(putting.stands, dict.fromkeys(requests, True))
 
     def wait_for_ended(self, *requests):
         told, end = set(), time.monotonic() + SECONDS
@@ -97,6 +102,21 @@ class OfHolds(unittest.TestCase):
         while set(self.client.calls) != set(calls):
             self.assertLess(time.monotonic(), end, self.client.calls)
             time.sleep(0.01)
+
+    def test_a_hold_that_is_not_put_keeps_no_other_of_its_step_from_it(self):
+        self.client.broken.add(hold_id("b"))
+        putting = self.holds.put(dict.fromkeys("abc", [1, 2]))
+        self.assertTrue(putting.wait(SECONDS))
+        self.assertEqual(putting.stands, {"a": True, "b": False, "c": True})
+        self.wait_for_ended("b")
+
+    def test_events_are_read_while_there_is_always_another_command(self):
+        self.put("a", "b")
+        self.client.released = lambda: self.holds.release("b")
+        self.holds.release("b")
+        self.client.say(ended("a"))
+        self.wait_for_ended("a")
+        self.client.released = lambda: None
 
     def test_a_message_renews_its_holds_alone(self):
         self.put("a", "b", "c")

@@ -172,7 +172,9 @@ class OtherVersions(unittest.TestCase):
 
     def step_without_a_sidecar(self, holds, pulls):
         """Nothing is offered and nothing is read, and the engine is told so."""
-        self.assertFalse(holds.put("offered", [1]).result(SECONDS))
+        putting = holds.put({"offered": [1]})
+        self.assertTrue(putting.wait(SECONDS))
+        self.assertEqual(putting.stands, {"offered": False})
         pulls.start(Load("read", "read", (Handshake("prefill", "unix:/p.sock", "w"),), [1], [2]))
         ended = set()
         self.wait_for(lambda: ended.update(pulls.take_ended()[1]) or ended)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
-from . import native
+from . import block_ids, native
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -89,12 +88,11 @@ def hold(client: "Client", id: str, groups: Iterable[HoldGroup], ttl: float, exp
     native_groups = []
     for group in groups:
         names = [native.text(name, "buffers") for name in group.buffers]
-        blocks = array("Q", [] if group.blocks is None else
-                       (native.unsigned(block, "blocks") for block in group.blocks))
+        blocks = block_ids.numbers(() if group.blocks is None else group.blocks, "blocks")
         if group.blocks is not None and not blocks:
             raise Error("invalid_argument", "a group without blocks; None stands for all of them", field="blocks")
         buffers = (ctypes.c_char_p * max(1, len(names)))(*names)
-        numbers = (ctypes.c_uint64 * max(1, len(blocks)))(*blocks)
+        numbers = block_ids.pointer(blocks)
         kept += [buffers, numbers]
         native_groups.append(native.NativeHoldGroup(buffers, len(names), numbers, len(blocks)))
     spec = native.NativeHoldSpec((native.NativeHoldGroup * max(1, len(native_groups)))(*native_groups),

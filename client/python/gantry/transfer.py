@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import operator
-import sys
 import time
 import weakref
-from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generator, Iterable, NamedTuple, Optional, Sequence, Union
 
-from . import native
+from . import block_ids, native
 from .buffer import Buffer
 from .errors import Error
 from .messages import Message
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 PATHS = native.path_names()  # in the order in which transfers try them
 READ, WRITE = 0, 1
 _PRIORITY_MAX = 10
-_TOP_BYTE = 7 if sys.byteorder == "little" else 0
 _STATES = ("queued", "running", "stopping", "succeeded", "failed", "cancelled", "expired")
 _EXECUTORS = ("any", "self", "peer")
 _SUCCEEDED = _STATES.index("succeeded")
@@ -189,35 +186,6 @@ def _checked_priority(priority: int) -> int:
     return number
 
 
-def _numbers(values: Any, field: str) -> "array[int]":
-    """Block ids as 64-bit numbers; a contiguous array of 64-bit integers is copied whole."""
-    try:
-        view = memoryview(values)
-        if view.format in ("Q", "q", "L", "l") and view.itemsize == 8 and view.ndim == 1:
-            raw = view.tobytes()
-            copied = array(view.format)
-            copied.frombytes(raw)
-            if not raw[_TOP_BYTE::8].isascii():  # of a number that is negative, or larger than what is one
-                raise _no_block(copied, field)
-            return copied
-    except TypeError:
-        pass
-    try:
-        return array("Q", values)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise Error("invalid_argument", f"block ids are whole numbers from 0 on: {error}", field=field) from None
-
-
-def _no_block(numbers: "array[int]", field: str) -> Error:
-    index, number = next((i, number) for i, number in enumerate(numbers) if not 0 <= number < 2**63)
-    return Error("invalid_argument", f"block id {number} is not between 0 and 2^63 - 1", field=f"{field}/{index}")
-
-
-def _pointer(numbers: "array[int]") -> Any:
-    # The library takes an empty list for one that was named, and NULL for none.
-    return (ctypes.c_uint64 * len(numbers)).from_buffer(numbers) if len(numbers) else (ctypes.c_uint64 * 1)()
-
-
 def _fill_items(spec: native.TransferSpec, local_blocks: Any, remote_blocks: Any, ranges: Any) -> None:
     if ranges is not None and (local_blocks is not None or remote_blocks is not None):
         raise Error("invalid_argument", "name either blocks or ranges", field="ranges")
@@ -232,10 +200,10 @@ def _fill_items(spec: native.TransferSpec, local_blocks: Any, remote_blocks: Any
         return
     if local_blocks is None or remote_blocks is None:
         raise Error("invalid_argument", "name ranges, or local_blocks and remote_blocks", field="local_blocks")
-    local, remote = _numbers(local_blocks, "local_blocks"), _numbers(remote_blocks, "remote_blocks")
+    local, remote = block_ids.numbers(local_blocks, "local_blocks"), block_ids.numbers(remote_blocks, "remote_blocks")
     if len(local) != len(remote):
         raise Error("invalid_argument", f"{len(local)} local and {len(remote)} remote blocks", field="remote_blocks")
-    spec.local_blocks, spec.remote_blocks = _pointer(local), _pointer(remote)
+    spec.local_blocks, spec.remote_blocks = block_ids.pointer(local), block_ids.pointer(remote)
     spec.block_count = len(local)
 
 
@@ -243,10 +211,10 @@ def _fill_groups(spec: native.TransferSpec, groups: dict[int, Blocks]) -> None:
     filled = (native.NativeBlockGroup * len(groups))()
     for target, (number, blocks) in zip(filled, groups.items()):
         local_blocks, remote_blocks, layers = Blocks(*blocks)
-        local, remote = _numbers(local_blocks, "local_blocks"), _numbers(remote_blocks, "remote_blocks")
+        local, remote = block_ids.numbers(local_blocks, "local_blocks"), block_ids.numbers(remote_blocks, "remote_blocks")
         target.group = native.unsigned(number, "groups", 32)
-        target.local_blocks, target.local_count = _pointer(local), len(local)
-        target.remote_blocks, target.remote_count = _pointer(remote), len(remote)
+        target.local_blocks, target.local_count = block_ids.pointer(local), len(local)
+        target.remote_blocks, target.remote_count = block_ids.pointer(remote), len(remote)
         if layers is not None:
             first, last = (native.unsigned(layer, "layers", 32) for layer in layers)
             if last < first:

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from concurrent.futures import Future
+from collections.abc import Mapping
 from typing import Optional
 from urllib.parse import quote
 
@@ -22,11 +22,34 @@ log = logging.getLogger("vllm.gantry")
 
 RELEASE = b"gantry-vllm release "  # and the id of a hold: the decoder will not read it
 RENEW = b"gantry-vllm renew "  # and ids of holds, a line each: the decoder will read them, and has not yet
-_EVENTS_SECONDS = 0.02  # between two requests for events while there are holds
+_EVENTS_SECONDS = 0.02  # between two looks at events while there are holds
 _IDLE_SECONDS = 0.2
+_BEHIND_SECONDS = 0.0005  # from a command to a look: the step that waited for it goes on meanwhile
 _POLL_EVENTS_MAX = 256
 _AT_ONCE = 32  # requests before the thread looks for commands again, for which steps wait
 _ENDED = ("consumed", "expired", "released")  # states of holds
+
+
+class Putting:
+    """The holds of one step on their way to the sidecar. A lock wakes its waiter sooner than a Future does."""
+
+    def __init__(self) -> None:
+        self._under_way = threading.Lock()
+        self._under_way.acquire()
+        self.stands: dict[str, bool] = {}  # by request, once it is done
+
+    def end(self) -> None:
+        self._under_way.release()
+
+    def done(self) -> bool:
+        return not self._under_way.locked()
+
+    def wait(self, seconds: float) -> bool:
+        """Returns whether it is done."""
+        if not self._under_way.acquire(timeout=seconds):
+            return False
+        self._under_way.release()
+        return True
 
 
 class Holds:
@@ -45,7 +68,7 @@ class Holds:
         self._ttl, self._read_deadline = ttl, read_deadline
         self._lock = threading.Lock()
         self._ended: set[str] = set()
-        self._commands: "queue.SimpleQueue[tuple[str, str, list[int], Optional[Future[bool]]]]" = queue.SimpleQueue()
+        self._commands: "queue.SimpleQueue[tuple[str, Mapping[str, list[int]], Optional[Putting]]]" = queue.SimpleQueue()
         # The rest is the thread's alone.
         self._requests: dict[str, tuple[str, gantry.Hold]] = {}  # by the hold's id
         self._orphans: list[tuple[float, str]] = []  # (when its blocks are free, request), of a lease that was lost
@@ -57,14 +80,14 @@ class Holds:
         self._thread = threading.Thread(target=self._run, name="gantry-holds", daemon=True)
         self._thread.start()
 
-    def put(self, request: str, blocks: list[int]) -> "Future[bool]":
-        """The result says whether the hold stands. Without one the request is told as ended at once."""
-        done: "Future[bool]" = Future()
-        self._commands.put(("put", request, blocks, done))
-        return done
+    def put(self, holds: Mapping[str, list[int]]) -> Putting:
+        """One hold for each request, on these blocks. A request whose hold does not stand is told as ended at once."""
+        putting = Putting()
+        self._commands.put(("put", holds, putting))
+        return putting
 
     def release(self, request: str) -> None:
-        self._commands.put(("release", request, [], None))
+        self._commands.put(("release", {request: []}, None))
 
     def take_ended(self) -> set[str]:
         """Requests whose holds have ended, or never stood, since the last call."""
@@ -75,41 +98,51 @@ class Holds:
         return ended
 
     def close(self) -> None:
-        self._commands.put(("stop", "", [], None))
+        self._commands.put(("stop", {}, None))
         self._thread.join(_IDLE_SECONDS * 5)
 
     def _run(self) -> None:
+        looked = look_at = 0.0
         while not self._stopped:
-            busy = bool(self._requests or self._orphans)
             try:
-                command = self._commands.get(timeout=0 if self._renewals else _EVENTS_SECONDS if busy else _IDLE_SECONDS)
+                command = self._commands.get(timeout=max(0.0, look_at - time.monotonic()))
             except queue.Empty:
                 command = None
             try:
                 self._follow_lease()
                 if command is not None:
                     self._carry_out(*command)
-                self._look_at_events()
-                self._renew()
-                self._look_at_holds()
+                if command is None or time.monotonic() > looked + 2 * self._pause():
+                    looked = time.monotonic()
+                    self._look_at_events()
+                    self._renew()
+                    self._look_at_holds()
             except Exception as error:  # noqa: BLE001 - the thread must outlive whatever happens to the sidecar
                 log.debug("holds: %s", error)
             self._free_orphans()
+            # A step that comes during a look waits for it, and after a command the next one is a forward pass away.
+            pause = self._pause() / 2 if command is not None else self._pause()
+            look_at = max(looked + pause, time.monotonic() + _BEHIND_SECONDS) if pause else 0.0
 
-    def _carry_out(self, what: str, request: str, blocks: list[int], done: "Optional[Future[bool]]") -> None:
+    def _pause(self) -> float:
+        """Seconds between two looks at events."""
+        if self._renewals:
+            return 0.0
+        return _EVENTS_SECONDS if self._requests or self._orphans else _IDLE_SECONDS
+
+    def _carry_out(self, what: str, holds: Mapping[str, list[int]], putting: Optional[Putting]) -> None:
         if what == "stop":
             self._stopped = True
         elif what == "release":
-            self._release(hold_id(request))
-        else:
-            stands = False
+            for request in holds:
+                self._release(hold_id(request))
+        elif putting is not None:
             try:
-                stands = self._put(request, blocks)
+                for request, blocks in holds.items():
+                    putting.stands[request] = self._put(request, blocks)
+                self._tell([request for request, stands in putting.stands.items() if not stands])
             finally:
-                if not stands:
-                    self._tell([request])
-                if done is not None:
-                    done.set_result(stands)
+                putting.end()
 
     def _put(self, request: str, blocks: list[int]) -> bool:
         if self._client is None:
@@ -117,7 +150,7 @@ class Holds:
         try:
             hold = self._client.hold(hold_id(request), gantry.HoldGroup(self._buffers, blocks), self._ttl,
                                      expected_consumers=CONSUMERS)
-        except gantry.Error as error:
+        except Exception as error:  # noqa: BLE001 - the step's other prompts are offered all the same
             log.warning("the blocks of request %s are not offered: %s", request, error)
             return False
         self._requests[hold.id] = (request, hold)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from typing import Any, Optional
 
@@ -12,7 +11,7 @@ import torch
 
 from .cache import ArenaAllocation, cache_of, joined
 from .handshake import Handshake, WorkerCache
-from .holds import Holds
+from .holds import Holds, Putting
 from .introductions import Introductions
 from .metadata import StepMetadata
 from .peers import Peers
@@ -45,8 +44,8 @@ class Worker:
         self._layout = ""
         self._holds: Optional[Holds] = None
         self._pulls: Optional[Pulls] = None
-        self._putting: list["Future[bool]"] = []
-        self._last_put: Optional["Future[bool]"] = None  # of earlier steps: they are put one after the other
+        self._putting: Optional[Putting] = None  # of this step
+        self._last_put: Optional[Putting] = None  # of earlier steps: they are put one after the other
         self._sending: set[str] = set()  # finished, and their holds have not ended
         self._missing: set[int] = set()  # blocks that reads which have just ended did not fill
         self._ended: set[str] = set()  # holds that ended before their requests were told as finished
@@ -86,7 +85,8 @@ class Worker:
         """Before the forward pass. The holds are put while it runs."""
         if self._holds is None or self._pulls is None or step.is_empty():
             return
-        self._putting = [self._holds.put(request, blocks) for request, blocks in step.hold.items()]
+        if step.hold:
+            self._putting = self._holds.put(step.hold)
         for request in step.release:
             self._holds.release(request)
             self._released.add(request)
@@ -105,11 +105,10 @@ class Worker:
 
     def end_step(self) -> None:
         """The holds stand before the answer leaves the engine. A sidecar that stands still is waited for once."""
-        if self._putting:
+        if self._putting is not None:
             is_free = self._last_put is None or self._last_put.done()
-            wait(self._putting, _HOLD_SECONDS if is_free else _BUSY_HOLD_SECONDS)
-            self._last_put = self._putting[-1]
-            self._putting = []
+            self._putting.wait(_HOLD_SECONDS if is_free else _BUSY_HOLD_SECONDS)
+            self._last_put, self._putting = self._putting, None
 
     def results(self) -> TransferResults:
         if self._holds is None or self._pulls is None:
