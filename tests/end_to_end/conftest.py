@@ -165,6 +165,14 @@ class SidecarProcess:
             self.process.wait()
 
 
+def program_for_all_users(name, folder):
+    """The program's path, or that of a copy in the folder where others cannot go to it, as below /root. They can to the folder."""
+    program = BIN_DIR / name
+    if all(parent.stat().st_mode & 0o001 for parent in program.resolve().parents):
+        return program
+    return Path(shutil.copy(program, folder))
+
+
 def short_folder():
     """Made in the one that the tier looks into at its end, or in /tmp. The caller removes it."""
     root = os.environ.get("GANTRY_TEST_ROOT")

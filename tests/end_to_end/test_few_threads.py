@@ -16,7 +16,7 @@ import time
 import grpc
 import pytest
 
-from conftest import BIN_DIR
+from conftest import program_for_all_users
 from control_groups import PidsGroup, new_user
 
 LIMITS = range(1, 41)
@@ -111,10 +111,11 @@ def check_all(attempt):
                          ids=["plain", "health", "peers-and-health"])
 def test_a_sidecar_serves_or_says_which_limit_is_too_low(folder, limited, flags):
     folder.chmod(0o755)
+    program = program_for_all_users("gantry-sidecar", folder)
 
     def attempt(limit, user):
         place, log = own(folder / str(limit), user), folder / f"{limit}.log"
-        command = [str(BIN_DIR / "gantry-sidecar"), "--name", "a", "--run-dir", str(place), "--node-dir", str(place), "--workers", "1", *flags]
+        command = [str(program), "--name", "a", "--run-dir", str(place), "--node-dir", str(place), "--workers", "1", *flags]
         with limited(limit, user) as prefix:
             return outcome(start([*prefix, *command], log), log,
                            lambda lines: any(line["message"] == "the sidecar is ready" for line in lines))
@@ -146,12 +147,13 @@ def start_kubelet():
 def test_the_device_plugin_serves_or_says_which_limit_is_too_low(folder, start_kubelet, limited, flags):
     """One that can make no server for the kubelet says so, and tries again: the kubelet need not be there at its start either."""
     folder.chmod(0o755)
+    program = program_for_all_users("gantry-device-plugin", folder)
 
     def attempt(limit, user):
         place, log = own(folder / str(limit), user), folder / f"{limit}.log"
         folders = {flag: own(place / flag, user) for flag in ("kubelet-dir", "pod-resources-dir", "cdi-dir", "peer-dir")}
         start_kubelet(folders["kubelet-dir"])
-        command = [str(BIN_DIR / "gantry-device-plugin"), *(f"--{flag}={path}" for flag, path in folders.items()), *flags]
+        command = [str(program), *(f"--{flag}={path}" for flag, path in folders.items()), *flags]
 
         def done(lines):
             messages = {line["message"] for line in lines}

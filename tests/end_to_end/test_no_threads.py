@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BIN_DIR
+from conftest import program_for_all_users
 from control_groups import PidsGroup, new_user
 from held_blocks import HeldBlocks, put, read
 from test_notifications import Reader, encoded, free_port
@@ -277,7 +277,8 @@ def test_it_says_why_it_cannot_start(limited, folder):
     why = limited.own(folder / "a") / "why"
     why.touch()
     os.chown(why, limited.user, -1)
-    ended = subprocess.run([*limited.as_user, "prlimit", "--nproc=1:", str(BIN_DIR / "gantry-sidecar"), "--name", "a",
+    program = program_for_all_users("gantry-sidecar", folder)
+    ended = subprocess.run([*limited.as_user, "prlimit", "--nproc=1:", str(program), "--name", "a",
                             "--run-dir", str(folder / "a"), "--termination-log", str(why)], capture_output=True, timeout=20)
     assert ended.returncode == 1, (ended.returncode, ended.stdout, ended.stderr)
     assert "no thread can be started" in why.read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BIN_DIR
+from conftest import BIN_DIR, program_for_all_users
 from python_client_parts import BLOCK, arena, client, gantry, run_script, wait_until  # noqa: F401
 
 NOBODY = 65534
@@ -28,8 +28,8 @@ def states_of(process):
     return {Path(task, "stat").read_text().rsplit(")", 1)[1].split()[0] for task in Path(f"/proc/{process}/task").iterdir()}
 
 
-def gantryctl(*words, **options):
-    done = subprocess.run([BIN_DIR / "gantryctl", *map(str, words)], capture_output=True, text=True, timeout=30, **options)
+def gantryctl(*words, program=BIN_DIR / "gantryctl", **options):
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=30, **options)
     return done.returncode, done.stderr
 
 
@@ -98,7 +98,8 @@ def test_a_socket_that_another_user_may_not_use(sidecar):
     assert (code, err) == (0, "")
     assert out.startswith("peer_unavailable: ") and "Permission denied" in out
     assert f"user {NOBODY} may not use this socket" in out and "running" not in out
-    code, text = gantryctl("--socket", sidecar.api_socket, "status", user=NOBODY, group=NOBODY, extra_groups=[])
+    code, text = gantryctl("--socket", sidecar.api_socket, "status", user=NOBODY, group=NOBODY, extra_groups=[],
+                           program=program_for_all_users("gantryctl", sidecar.run_dir.parent))
     assert code == 3 and f"user {NOBODY} may not use this socket" in text and "start gantry-sidecar" not in text
 
 
