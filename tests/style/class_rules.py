@@ -77,10 +77,11 @@ MORE_CALLS = {
     "lib/gpu/shared/gpu_pointers.h:GpuPointers": (8, "what the drivers of two vendors tell a workload"),
     "sidecar/transport/rdma/verbs/verbs.h:VerbsDevice": (10, "one call for each kind of object that libibverbs makes"),
     "sidecar/transport/tcp/channel/socket_channel.h:SocketChannel": (8, "a socket, in plain text or with TLS"),
+    "connectors/nixl/abi/nixl_interface.h:BackendEngine": (25, "NIXL's table of functions"),
     "lib/gpu/shared/gpu_driver.h:GpuStream": (7, "what the drivers of two vendors do in a stream"),
 }
 # Tables of another library's functions, by their names there.
-TABLES_OF_FUNCTIONS = re.compile(r"^lib/gpu/.*_abi\.h$")
+TABLES_OF_FUNCTIONS = re.compile(r"^lib/gpu/.*_abi\.h$|^connectors/nixl/abi/nixl_interface\.h$")
 
 ANNOTATION = re.compile(r"\b(?:PT_)?(?:GUARDED_BY|REQUIRES|EXCLUDES|ACQUIRE|RELEASE|TRY_ACQUIRE)\([^()]*(?:\([^()]*\)[^()]*)*\)"
                         r"|\bNO_THREAD_SAFETY_ANALYSIS\b")

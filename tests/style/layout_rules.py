@@ -69,6 +69,10 @@ MAY_INCLUDE = {
     "client/timeline": LIBRARIES + ["client/memory"],
     "client/session": LIBRARIES + ["lib/http", "client/include", "client/memory", "client/timeline"],  # its client
     "client/c_api": LIBRARIES + ["client/include", "client/memory", "client/session", "client/timeline"],
+    "connectors/nixl/abi": ["lib/base"],
+    "connectors/nixl/agent": LIBRARIES + ["client/include", "connectors/nixl/abi"],
+    "connectors/nixl/transfer": LIBRARIES + ["client/include", "connectors/nixl/abi", "connectors/nixl/agent"],
+    "connectors/nixl": LIBRARIES + ["client/include", "connectors/nixl/abi", "connectors/nixl/agent", "connectors/nixl/transfer"],
     "gantryctl": LIBRARIES + ["lib/http", "client/include"],  # its client
     "bench": LIBRARIES + ["lib/http", "gantryctl", "client/include"],  # its client
     "examples": ["client/include"],
@@ -97,7 +101,7 @@ THIRD_PARTY = {
 SYSTEM = {"arpa", "asm", "linux", "net", "netinet", "sys"}
 GENERATED_FROM_PROTO = r"^(sidecar/peer|lib/wire|deviceplugin)/"
 
-CODE_FOLDERS = ("lib", "sidecar", "deviceplugin", "client", "gantryctl", "bench", "examples")
+CODE_FOLDERS = ("lib", "sidecar", "deviceplugin", "client", "connectors", "gantryctl", "bench", "examples")
 FOLDERS = CODE_FOLDERS + ("tests", "tools", "cmake", "docs", "charts")
 LINES_MAX = 400
 FOLDER_FILES_MAX = 40
@@ -123,6 +127,8 @@ VENDOR_NAMES_ALLOWED = {
     r"^client/python/": r"__cuda_array_interface__|__cuda_stream__|\bcuda_stream\b|\bcuda\.core\b|\b(cuda|hip)(Malloc|Stream_t)\b"
                         r"|\btorch\.cuda\b|torch\.device\(\\\"cuda\\\"|\"cuda:|\bcuda:[01]\b|PYTORCH_CUDA_ALLOC_CONF",
     r"^client/include/": r"\b(cuda|hip)(Malloc|Stream_t)\b|\bcudaDeviceReset\b",
+    # Its engine names devices by vendors.
+    r"^connectors/vllm/": r"(?i)\b(cuda|nvidia|amd)\b",
 }
 # Names that a tool or a language dictates.
 MAY_REPEAT = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "README.md"}

@@ -1,0 +1,58 @@
+#include "connectors/nixl/agent/inbox.h"
+
+#include <array>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "connectors/nixl/agent/plugin_log.h"
+#include "lib/base/base64.h"
+#include "lib/codec/body_fields.h"
+
+namespace gantry::nixl {
+namespace {
+
+Result<std::optional<std::pair<std::string, std::string>>> JoinOne(MessageJoiner& joiner,
+                                                                   const wire::BodyFields& fields,
+                                                                   const std::string& at) {
+  ASSIGN_OR_RETURN(const std::string part, ParseBase64(fields.Text(at + "message")));
+  return joiner.Join(fields.Text(at + "from_peer"), fields.Text(at + "from_workload"), part);
+}
+
+}  // namespace
+
+void Inbox::Hear(const std::string& page) {
+  static constexpr std::array<std::string_view, 8> kKeys = {
+      "type", "from_peer", "from_workload", "message", "lost", "delivered", "to", "code"};
+  const auto fields = wire::BodyFields::Read(page, kKeys);
+  if (!fields) return;
+  const MutexLock hearing(hearing_);
+  if (const uint64_t lost = fields->Number("lost"); lost > 0)
+    plugin_log::Warning(std::to_string(lost) + " events were lost, perhaps notifications too");
+  for (size_t i = 0;; ++i) {
+    const std::string event = "events/" + std::to_string(i) + "/";
+    const std::string type = fields->Text(event + "type");
+    if (type.empty()) return;
+    if (type == "notification_outcome" && !fields->Flag(event + "delivery/delivered")) {
+      plugin_log::Warning("a notification to " + fields->Text(event + "delivery/to") +
+                          " was not delivered: " + fields->Text(event + "delivery/error/code"));
+    }
+    if (type != "notification") continue;
+    auto joined = JoinOne(joiner_, *fields, event + "notification/");
+    if (!joined) plugin_log::Warning("a notification is dropped", joined.error());
+    if (!joined || !*joined) continue;
+    const MutexLock lock(mutex_);
+    arrived_.push_back(**std::move(joined));
+    has_some_ = true;
+  }
+}
+
+void Inbox::TakeAll(Notifications& taken) {
+  if (!has_some_.load(std::memory_order_acquire)) return;
+  const MutexLock lock(mutex_);
+  std::move(arrived_.begin(), arrived_.end(), std::back_inserter(taken));
+  arrived_.clear();
+  has_some_ = false;
+}
+
+}  // namespace gantry::nixl

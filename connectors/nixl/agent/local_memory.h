@@ -1,0 +1,71 @@
+// The memory that an agent registered: a buffer each, in each life of the lease. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "connectors/nixl/abi/nixl_interface.h"
+#include "connectors/nixl/agent/agent_card.h"
+#include "connectors/nixl/agent/c_handles.h"
+#include "connectors/nixl/agent/lease.h"
+#include "lib/base/mutex.h"
+
+namespace gantry::nixl {
+
+using BufferHandle = std::shared_ptr<gantry_buffer>;
+using ArenaHandle = std::shared_ptr<gantry_arena>;
+
+// One registration.
+class LocalMemory {
+ public:
+  LocalMemory(MemoryCard card, MemoryType type) : card_(std::move(card)), type_(type) {}
+
+  const MemoryCard& card() const { return card_; }
+  MemoryType type() const { return type_; }
+  // Null where `lease` does not have it.
+  BufferHandle BufferAt(const std::shared_ptr<Lease>& lease) const;
+
+ private:
+  friend class LocalMemoryTable;
+
+  const MemoryCard card_;
+  const MemoryType type_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Lease> lease_ GUARDED_BY(mutex_);
+  ArenaHandle arena_ GUARDED_BY(mutex_);  // null: the memory is a GPU's
+  BufferHandle buffer_ GUARDED_BY(mutex_);
+};
+using LocalMemoryPointer = std::shared_ptr<LocalMemory>;
+
+class LocalMemoryTable {
+ public:
+  Result<LocalMemoryPointer> Register(const std::shared_ptr<Lease>& lease, const BasicDesc& memory,
+                                      MemoryType type);
+  void Unregister(const LocalMemoryPointer& memory);
+  // All of it once more, at another lease. What fails stays unregistered, and is logged.
+  void RegisterAll(const std::shared_ptr<Lease>& lease);
+
+ private:
+  struct KnownArena {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    std::weak_ptr<gantry_arena> arena;
+  };
+
+  Status Bind(const std::shared_ptr<Lease>& lease, LocalMemory& memory) REQUIRES(mutex_);
+  Result<ArenaHandle> ArenaOf(const std::shared_ptr<Lease>& lease, const MemoryCard& card)
+      REQUIRES(mutex_);
+
+  // New in each process: a buffer's name is never that of other memory.
+  const std::string prefix_ = NamePrefix();
+  static std::string NamePrefix();
+
+  Mutex mutex_;
+  uint64_t made_ GUARDED_BY(mutex_) = 0;
+  std::map<std::string, LocalMemoryPointer> all_ GUARDED_BY(mutex_);  // by buffer
+  std::map<uintptr_t, KnownArena> arenas_ GUARDED_BY(mutex_);         // by address
+};
+
+}  // namespace gantry::nixl

@@ -1,0 +1,16 @@
+// The plugin's lines on the standard error of the engine. Thread-safe.
+#pragma once
+
+#include <string_view>
+
+#include "lib/base/error.h"
+
+namespace gantry::nixl::plugin_log {
+
+// One line each, "gantry-nixl: ...".
+void Info(std::string_view text);
+void Warning(std::string_view text);
+// The error's message and hint behind `what`.
+void Warning(std::string_view what, const Error& error);
+
+}  // namespace gantry::nixl::plugin_log

@@ -1,0 +1,11 @@
+// Errors of Gantry as NIXL's statuses, by their cause. Stateless; thread-safe.
+#pragma once
+
+#include "connectors/nixl/abi/nixl_interface.h"
+#include "lib/base/error.h"
+
+namespace gantry::nixl {
+
+NixlStatus StatusOf(ErrorCode code);
+
+}  // namespace gantry::nixl

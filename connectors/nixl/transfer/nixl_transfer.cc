@@ -1,0 +1,207 @@
+#include "connectors/nixl/transfer/nixl_transfer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "connectors/nixl/agent/peer_agents.h"
+#include "connectors/nixl/transfer/nixl_status.h"
+#include "lib/codec/body_fields.h"
+#include "lib/wire/session_times.h"
+
+namespace gantry::nixl {
+namespace {
+
+// A sidecar's copy workers end with it, a moment after its sockets.
+constexpr milliseconds kQuietAfterLoss{1'000};
+// A peer that moves the bytes itself sees the loss, and stops within this.
+constexpr milliseconds kPeerQuietAfterLoss =
+    wire::kSilenceMax + wire::kExecutionEndMax + wire::kExecutionEndCall + kQuietAfterLoss;
+
+// Small transfers are over within the request that begins them.
+constexpr uint64_t kSmallBytes = 1 << 20;
+constexpr uint64_t kSmallWaitMs = 1;
+
+// A transfer is looked at again after an eighth of its age.
+constexpr int kLookShare = 8;
+constexpr milliseconds kLookMax{5};
+constexpr milliseconds kUnansweredLook{100};
+
+// Why the notification of a transfer that succeeded did not arrive; nothing: it did.
+std::optional<Error> NotificationError(const gantry_transfer* transfer) {
+  static constexpr std::array<std::string_view, 3> kKeys = {"notified", "code", "message"};
+  const Owned<char> json(gantry_transfer_json(transfer));
+  if (json == nullptr) return std::nullopt;
+  const auto fields = wire::BodyFields::Read(json.get(), kKeys);
+  if (!fields || fields->Flag("notified")) return std::nullopt;
+  return Error(
+      ErrorCodeByName(fields->Text("notify_error/code")),
+      "the bytes are there, the notification is not: " + fields->Text("notify_error/message"));
+}
+
+}  // namespace
+
+Status NixlTransfer::Submit(Post post) {
+  const MutexLock lock(mutex_);
+  if (state_ != State::kIdle)
+    return Fail(ErrorCode::kConflict, "the transfer of before is not over");
+  if (post.lease == nullptr)
+    return Fail(ErrorCode::kSidecarLost, "the sidecar is lost, and is not back yet");
+  if (post.lease->IsSilent())
+    return Fail(ErrorCode::kSidecarLost, "the sidecar gave no answer in time a moment ago");
+  post_ = std::move(post);
+  transfer_ = nullptr;
+  last_ = {};
+  posted_ = next_look_ = Clock::now();
+  return Send();
+}
+
+Status NixlTransfer::Send() {
+  const std::string peer = PeerNameOf(post_.target, *post_.lease);
+  const std::string prefix = (peer.empty() ? "" : peer + "/") + post_.target.workload + "/";
+  std::vector<std::string> references;
+  std::vector<const char*> remote;
+  for (const std::string& buffer : ranges_.remote) references.push_back(prefix + buffer);
+  for (const std::string& reference : references) remote.push_back(reference.c_str());
+  std::vector<BufferHandle> buffers;
+  std::vector<gantry_buffer*> local;
+  for (const LocalMemoryPointer& memory : ranges_.local) {
+    buffers.push_back(memory->BufferAt(post_.lease));
+    if (buffers.back() == nullptr)
+      return Fail(ErrorCode::kUnregistered, "local memory is not registered any more");
+    local.push_back(buffers.back().get());
+  }
+  static constexpr uint64_t kNoBlock = 0;
+  gantry_transfer_spec spec = {};
+  spec.id = post_.id.c_str();
+  spec.operation = operation_ == Operation::kWrite ? GANTRY_WRITE : GANTRY_READ;
+  spec.local = local.data();
+  spec.local_count = local.size();
+  spec.remote = remote.data();
+  spec.remote_count = remote.size();
+  if (ranges_.ranges.empty()) {
+    spec.local_blocks = spec.remote_blocks = &kNoBlock;
+  } else {
+    spec.ranges = ranges_.ranges.data();
+    spec.range_count = ranges_.ranges.size();
+  }
+  spec.deadline_ms = config_.deadline_ms;
+  if (!config_.require_path.empty()) spec.require_path = config_.require_path.c_str();
+  gantry_message message = {};
+  if (!post_.message.empty()) {
+    message.to = post_.target.workload.c_str();
+    message.data = post_.message.data();
+    message.bytes = post_.message.size();
+    spec.notify = &message;
+  }
+  gantry_transfer* sent = nullptr;
+  const uint64_t wait_ms = ranges_.bytes <= kSmallBytes ? kSmallWaitMs : 0;
+  Status done = Take(gantry_transfer_submit(post_.lease->client(), &spec, wait_ms, &sent));
+  if (done) {
+    transfer_.reset(sent);
+    state_ = State::kRunning;
+    return {};
+  }
+  // Whether it was accepted is not known: the same id asks again, and begins nothing twice.
+  if (done.error().code == ErrorCode::kDeadlineExceeded) {
+    post_.lease->NoteSilence();
+    state_ = State::kUnanswered;
+    next_look_ = Clock::now() + kUnansweredLook;
+    return {};
+  }
+  if (state_ == State::kUnanswered && done.error().code == ErrorCode::kSidecarLost) {
+    NoteFailure(done.error());
+    return {};
+  }
+  state_ = State::kIdle;
+  return done;
+}
+
+std::optional<TransferEnd> NixlTransfer::Look() {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  if (state_ == State::kIdle || now < next_look_) return std::nullopt;
+  if (state_ == State::kLost)
+    return End(Error(ErrorCode::kSidecarLost, "the sidecar was lost during the transfer"));
+  if (post_.lease->IsSilent()) return std::nullopt;
+  if (state_ == State::kUnanswered) {
+    if (Status sent = Send(); !sent) return End(std::move(sent).error());
+    return std::nullopt;
+  }
+  return LookAtRunning();
+}
+
+std::optional<TransferEnd> NixlTransfer::LookAtRunning() {
+  gantry_transfer_status status = {};
+  status.state = -1;
+  Status waited = Take(gantry_transfer_wait(transfer_.get(), 0, &status));
+  if (status.state < 0) {
+    NoteFailure(waited.error());
+    return std::nullopt;
+  }
+  post_.lease->NoteAnswer();
+  last_ = status;
+  if (status.state < GANTRY_SUCCEEDED) {
+    const auto now = Clock::now();
+    next_look_ = now + std::min<Clock::duration>((now - posted_) / kLookShare, kLookMax);
+    return std::nullopt;
+  }
+  if (!waited) return End(std::move(waited).error());
+  return End(post_.message.empty() ? std::nullopt : NotificationError(transfer_.get()));
+}
+
+void NixlTransfer::NoteFailure(const Error& error) {
+  if (error.code == ErrorCode::kDeadlineExceeded) {
+    post_.lease->NoteSilence();
+    return;
+  }
+  const bool own = last_.executor == GANTRY_EXECUTOR_SELF;
+  next_look_ = Clock::now() + (own ? kQuietAfterLoss : kPeerQuietAfterLoss);
+  state_ = State::kLost;
+}
+
+TransferEnd NixlTransfer::End(std::optional<Error> error) {
+  state_ = State::kIdle;
+  TransferEnd end;
+  if (error) end.status = StatusOf(error->code);
+  end.error = std::move(error);
+  end.path = last_.path;
+  end.took = std::chrono::duration_cast<microseconds>(Clock::now() - posted_);
+  return end;
+}
+
+bool NixlTransfer::Stop() {
+  const MutexLock lock(mutex_);
+  if (state_ == State::kRunning && !post_.lease->IsSilent()) {
+    gantry_transfer_status status = {};
+    status.state = -1;
+    const Status asked = Take(gantry_transfer_cancel(transfer_.get(), 0, &status));
+    if (!asked && status.state < 0) NoteFailure(asked.error());
+    if (status.state >= GANTRY_SUCCEEDED) state_ = State::kIdle;
+  }
+  if (state_ == State::kLost && Clock::now() >= next_look_) state_ = State::kIdle;
+  return state_ == State::kIdle;
+}
+
+std::string NixlTransfer::SlowPathReasons() const {
+  static constexpr std::array<std::string_view, 3> kKeys = {"path", "available", "reason"};
+  const MutexLock lock(mutex_);
+  if (transfer_ == nullptr) return "";
+  const Owned<char> json(gantry_transfer_json(transfer_.get()));
+  const auto fields = json == nullptr ? std::nullopt : wire::BodyFields::Read(json.get(), kKeys);
+  std::string reasons;
+  for (size_t i = 0; fields; ++i) {
+    const std::string at = "paths/" + std::to_string(i) + "/";
+    const std::string path = fields->Text(at + "path");
+    if (path.empty() || path == last_.path) break;
+    reasons += (reasons.empty() ? "" : "; ") + path + ": " + fields->Text(at + "reason");
+  }
+  return reasons;
+}
+
+bool NixlTransfer::is_active() const {
+  const MutexLock lock(mutex_);
+  return state_ != State::kIdle;
+}
+
+}  // namespace gantry::nixl

@@ -1,0 +1,81 @@
+// NIXL's handle of a transfer: prepared once, posted any number of times, and over only when no
+// byte can move any more. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "connectors/nixl/abi/nixl_interface.h"
+#include "connectors/nixl/agent/agent_card.h"
+#include "connectors/nixl/agent/c_handles.h"
+#include "connectors/nixl/agent/lease.h"
+#include "connectors/nixl/transfer/descriptor_ranges.h"
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+
+namespace gantry::nixl {
+
+// How one post ended.
+struct TransferEnd {
+  NixlStatus status = NixlStatus::kSuccess;
+  std::optional<Error> error;
+  std::string path;
+  microseconds took{0};
+};
+
+class NixlTransfer : public BackendReqH {
+ public:
+  // A post's own part.
+  struct Post {
+    std::shared_ptr<Lease> lease;
+    AgentCard target;
+    std::string id;       // unique in the workload
+    std::string message;  // a whole one in Gantry's sense; empty: none
+  };
+
+  NixlTransfer(Operation operation, TransferRanges ranges, std::string agent,
+               const PluginConfig& config)
+      : operation_(operation),
+        ranges_(std::move(ranges)),
+        agent_(std::move(agent)),
+        config_(config) {}
+
+  const std::string& agent() const { return agent_; }
+  uint64_t bytes() const { return ranges_.bytes; }
+
+  // kConflict while it moves bytes. After another error nothing moves.
+  Status Submit(Post post);
+  // Nothing while it goes on. It is told of its end once.
+  std::optional<TransferEnd> Look();
+  // Asks it to stop. Returns whether it is over.
+  bool Stop();
+  bool is_active() const;
+  // Why the last transfer took no faster path, for a person; empty: it took the fastest.
+  std::string SlowPathReasons() const;
+
+ private:
+  enum class State { kIdle, kUnanswered, kRunning, kLost };
+
+  Status Send() REQUIRES(mutex_);
+  std::optional<TransferEnd> LookAtRunning() REQUIRES(mutex_);
+  // What the sidecar, or the way to it, says instead of an outcome.
+  void NoteFailure(const Error& error) REQUIRES(mutex_);
+  TransferEnd End(std::optional<Error> error) REQUIRES(mutex_);
+
+  const Operation operation_;
+  const TransferRanges ranges_;
+  const std::string agent_;
+  const PluginConfig& config_;  // of the engine, which outlives it
+
+  mutable Mutex mutex_;
+  State state_ GUARDED_BY(mutex_) = State::kIdle;
+  Post post_ GUARDED_BY(mutex_);
+  Owned<gantry_transfer> transfer_ GUARDED_BY(mutex_);
+  gantry_transfer_status last_ GUARDED_BY(mutex_) = {};
+  TimePoint posted_ GUARDED_BY(mutex_);
+  TimePoint next_look_ GUARDED_BY(mutex_);  // kLost: when it is quiet
+};
+
+}  // namespace gantry::nixl
