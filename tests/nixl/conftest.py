@@ -1,0 +1,82 @@
+"""Sidecars and agents for all cases."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from agents import NEWEST, ROOT, Agent
+
+
+def _end_to_end():
+    path = ROOT / "tests" / "end_to_end" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("end_to_end_conftest", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+end_to_end = _end_to_end()
+
+
+@pytest.fixture(scope="session")
+def environment():
+    if "GANTRY_NIXL_ENVIRONMENT" in os.environ:
+        return Path(os.environ["GANTRY_NIXL_ENVIRONMENT"])
+    return Path(subprocess.run([Path(__file__).with_name("environment")], check=True, capture_output=True,
+                               text=True).stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def wheels():
+    path = Path(end_to_end.short_folder())
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def folder():
+    path = Path(end_to_end.short_folder())
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+class World:
+    """Sidecars and agents of one case."""
+
+    def __init__(self, environment, wheels, folder, stack):
+        self._environment, self._wheels, self.folder, self._stack = environment, wheels, folder, stack
+
+    def sidecar(self, name, **options):
+        sidecar = end_to_end.SidecarProcess(name, self.folder, **options)
+        self._stack.callback(sidecar.kill)
+        return sidecar.start()
+
+    def process(self, name, wheel=NEWEST, **variables):
+        """An agent's process, in which no agent is yet."""
+        agent = Agent(self._environment, self._wheels, name, self.folder, wheel, **variables)
+        self._stack.callback(agent.kill)
+        return agent
+
+    def agent(self, name, sidecar, wheel=NEWEST, parameters=None, **variables):
+        agent = self.process(name, wheel, **variables)
+        agent.open(name, {"run_dir": str(sidecar.run_dir), **(parameters or {})})
+        return agent
+
+
+@pytest.fixture
+def world(environment, wheels, folder):
+    with contextlib.ExitStack() as stack:
+        yield World(environment, wheels, folder, stack)
+
+
+def introduce(*agents):
+    """Each learns of the others."""
+    metadata = [agent.metadata() for agent in agents]
+    for agent in agents:
+        for other, blob in zip(agents, metadata):
+            if other is not agent:
+                agent.load(blob)

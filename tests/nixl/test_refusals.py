@@ -1,0 +1,62 @@
+"""Each thing that cannot be done is refused, and the plugin's line says why and what to do."""
+
+import pytest
+from agents import REFUSED, Failed
+from conftest import introduce
+from test_transfers import pair_of
+
+SIZE = 1 << 20
+
+
+def refused(agent, says, command, *arguments, error="NIXL_ERR"):
+    with pytest.raises(Failed, match=error):
+        getattr(agent, command)(*arguments)
+    assert says in agent.log
+
+
+def test_an_older_nixl_is_refused_when_it_loads_the_plugin(world):
+    process = world.process("one", REFUSED)
+    refused(process, "is older than 1.0 or newer than the plugin knows (the plugin works with NIXL 1.0.1 to 1.5.1)", "open", "one", {},
+            error="NIXL_ERR_NOT_FOUND")
+
+
+def test_without_a_sidecar_there_is_no_backend(world):
+    process = world.process("one")
+    refused(process, "the agent has no backend GANTRY", "open", "one", {"run_dir": str(world.folder / "nothing")})
+
+
+def test_a_parameter_that_is_none_is_refused(world):
+    process = world.process("one")
+    refused(process, "there is no parameter 'rundir'", "open", "one", {"rundir": "/run/gantry"})
+
+
+@pytest.mark.parametrize("kind, says", [
+    ("private", "is private to this process (malloc, numpy or a tensor): no sidecar can map it (allocate it by "
+                "gantry_nixl.host_memory(bytes)"),
+    ("file", "F_SEAL_SHRINK"),
+])
+def test_memory_that_no_sidecar_can_map_is_refused(world, kind, says):
+    agent = world.agent("one", world.sidecar("one"))
+    agent.allocate("kv", SIZE, kind)
+    refused(agent, says, "register", "kv", 0, SIZE, error="NIXL_ERR_NOT_SUPPORTED|NIXL_ERR_BACKEND|Error")
+
+
+def test_memory_past_its_end_is_refused(world):
+    agent = world.agent("one", world.sidecar("one"))
+    agent.allocate("kv", SIZE)
+    refused(agent, "goes on past the end", "register", "kv", 0, 64 * SIZE, error="Error")
+
+
+def test_two_agents_of_one_name_are_refused(world):
+    sidecar = world.sidecar("one")
+    world.agent("one", sidecar)
+    second = world.process("second")
+    refused(second, "the agent has no backend GANTRY", "open", "one", {"run_dir": str(sidecar.run_dir)})
+
+
+def test_metadata_that_is_not_gantrys_is_refused(world):
+    agents, _ = pair_of(world)
+    blob = agents[0].metadata()
+    agents[1].unload("one")
+    refused(agents[1], "the metadata's connection info is not Gantry's", "load", blob.replace(b'"gantry":1', b'"gantry":9'))
+    introduce(*agents)
