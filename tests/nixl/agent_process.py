@@ -92,11 +92,12 @@ class AgentCommands:
     def __init__(self):
         self.api = importlib.import_module(os.environ["NIXL_MODULE"] + "._api")
         self.memories, self.registrations, self.handles, self.lists = {}, {}, {}, {}
-        self.agent = None
+        self.agent, self.backends = None, []
 
-    def open(self, name, parameters):
+    def open(self, name, parameters, backend="GANTRY"):
+        self.backends = [backend]
         self.agent = self.api.nixl_agent(name, self.api.nixl_agent_config(backends=[]))
-        self.agent.create_backend("GANTRY", parameters)
+        self.agent.create_backend(backend, parameters)
 
     def plugins(self):
         return self.api.nixl_agent("lists", self.api.nixl_agent_config(backends=[])).get_plugin_list()
@@ -119,7 +120,7 @@ class AgentCommands:
     def register(self, name, offset, size):
         memory = self.memories[name]
         self.registrations[name] = self.agent.register_memory([(memory.address + offset, size, 0, "")], memory.segment,
-                                                              backends=["GANTRY"])
+                                                              backends=self.backends)
 
     def deregister(self, name):
         self.agent.deregister_memory(self.registrations.pop(name))
@@ -139,15 +140,15 @@ class AgentCommands:
     def prepare(self, handle, operation, local, remote, agent, segments=("DRAM", "DRAM"), message=b""):
         """`local`, `remote`: lists of (address, size)."""
         lists = [self.agent.get_xfer_descs(self._rows(side), segment) for side, segment in zip((local, remote), segments)]
-        self.handles[handle] = self.agent.initialize_xfer(operation, *lists, agent, message, backends=["GANTRY"])
+        self.handles[handle] = self.agent.initialize_xfer(operation, *lists, agent, message, backends=self.backends)
 
     def prepare_list(self, name, agent, rows, segment="DRAM"):
-        self.lists[name] = self.agent.prep_xfer_dlist(agent, self._rows(rows), segment, backends=["GANTRY"])
+        self.lists[name] = self.agent.prep_xfer_dlist(agent, self._rows(rows), segment, backends=self.backends)
 
     def choose(self, handle, operation, local, local_indices, remote, remote_indices, message=b""):
         self.handles[handle] = self.agent.make_prepped_xfer(
             operation, self.lists[local], numpy.array(local_indices, dtype=numpy.int32), self.lists[remote],
-            numpy.array(remote_indices, dtype=numpy.int32), message, backends=["GANTRY"])
+            numpy.array(remote_indices, dtype=numpy.int32), message, backends=self.backends)
 
     def post(self, handle, message=b""):
         return self.agent.transfer(self.handles[handle], message)
@@ -187,7 +188,7 @@ class AgentCommands:
         """Waits for so many: [(agent, message)]."""
         found, end = [], time.monotonic() + seconds
         while len(found) < count and time.monotonic() < end:
-            for agent, messages in self.agent.get_new_notifs(backends=["GANTRY"]).items():
+            for agent, messages in self.agent.get_new_notifs(backends=self.backends).items():
                 found += [(agent if isinstance(agent, str) else agent.decode(), message) for message in messages]
         return found
 
@@ -195,7 +196,7 @@ class AgentCommands:
         """Microseconds of one call with nothing new."""
         began = time.perf_counter()
         for _ in range(times):
-            self.agent.get_new_notifs(backends=["GANTRY"])
+            self.agent.get_new_notifs(backends=self.backends)
         return (time.perf_counter() - began) * 1e6 / times
 
     def _rows(self, rows):

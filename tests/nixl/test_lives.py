@@ -1,0 +1,174 @@
+"""Deaths of agents and sidecars in the middle of a transfer, and their return."""
+
+import os
+import signal
+
+import pytest
+from agents import Failed
+from conftest import end_to_end, introduce
+from test_transfers import MIB, SIZE, move, pair_of
+
+
+def workers_of(sidecar):
+    status, answer = sidecar.ask("GET", "/v1/status")
+    assert status == 200
+    return [worker["pid"] for worker in answer["workers"]]
+
+
+class Stopped:
+    """The copy workers of a sidecar stand still: what is posted meanwhile goes on until they run."""
+
+    def __init__(self, sidecar):
+        self._pids = workers_of(sidecar)
+
+    def __enter__(self):
+        for pid in self._pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    def __exit__(self, *_):
+        for pid in self._pids:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+
+
+@pytest.fixture
+def pair(world):
+    """(agents, addresses, sidecars)"""
+    agents, addresses, sidecars = [], [], []
+    for name in ("one", "two"):
+        sidecars.append(world.sidecar(name))
+        agents.append(world.agent(name, sidecars[-1]))
+        addresses.append(agents[-1].allocate("kv", SIZE))
+        agents[-1].register("kv", 0, SIZE)
+    introduce(*agents)
+    return agents, addresses, sidecars
+
+
+def outcome(agent, handle, seconds=30):
+    """The state of a handle that was posted, once it is over."""
+    end = end_to_end.time.monotonic() + seconds
+    while end_to_end.time.monotonic() < end:
+        try:
+            state = agent.check(handle)
+        except Failed as error:
+            return str(error)
+        if state != "PROC":
+            return state
+    raise AssertionError(f"still PROC after {seconds} s:\n{agent.log}")
+
+
+def prepare(agents, addresses, handle="read", size=SIZE):
+    agents[1].prepare(handle, "READ", [(addresses[1], size)], [(addresses[0], size)], "one")
+
+
+def test_a_handle_is_released_only_when_it_is_quiet(pair):
+    agents, addresses, sidecars = pair
+    prepare(agents, addresses)
+    with Stopped(sidecars[1]):
+        assert agents[1].post("read") == "PROC"
+        with pytest.raises(Failed):
+            agents[1].release("read")
+        with pytest.raises(Failed):
+            agents[1].post("read")
+    outcome(agents[1], "read")
+    agents[1].release("read")
+    move(agents, addresses, "READ")
+
+
+def test_an_agent_dies_in_a_transfer_and_comes_back(world, pair):
+    agents, addresses, sidecars = pair
+    prepare(agents, addresses)
+    with Stopped(sidecars[1]):
+        assert agents[1].post("read") == "PROC"
+        agents[0].kill()
+    state = outcome(agents[1], "read")
+    assert state == "DONE" or "NIXL_ERR_REMOTE_DISCONNECT" in state
+    agents[1].release("read")
+    prepare(agents, addresses)
+    wait_for_refusal(agents[1], "NIXL_ERR_REMOTE_DISCONNECT")
+    agents[1].unload("one")
+
+    again = world.agent("one", sidecars[0])
+    address = again.allocate("kv", SIZE)
+    again.register("kv", 0, SIZE)
+    introduce(again, agents[1])
+    move((again, agents[1]), (address, addresses[1]), "READ", message=b"again")
+    assert again.notifications() == [("two", b"again")]
+
+
+def wait_for_refusal(agent, error, seconds=10):
+    """Posts until it is refused: that the other has gone is known within a second."""
+    end = end_to_end.time.monotonic() + seconds
+    while end_to_end.time.monotonic() < end:
+        try:
+            agent.finish("read")
+        except Failed as said:
+            assert error in str(said)
+            return
+    raise AssertionError(f"no refusal within {seconds} s:\n{agent.log}")
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_sidecar_dies_in_a_transfer_and_comes_back(pair, side):
+    """The agents stay, and know each other still: nothing is loaded again."""
+    agents, addresses, sidecars = pair
+    prepare(agents, addresses)
+    with Stopped(sidecars[1]):
+        assert agents[1].post("read") == "PROC"
+        sidecars[side].kill()
+    state = outcome(agents[1], "read")
+    assert state == "DONE" or "NIXL_ERR_REMOTE_DISCONNECT" in state or "NIXL_ERR_BACKEND" in state
+    agents[1].release("read")
+    sidecars[side].start()
+    end = end_to_end.time.monotonic() + 30
+    while "the sidecar is back" not in agents[side].log:
+        assert end_to_end.time.monotonic() < end, agents[side].log
+    prepare(agents, addresses)
+    while True:
+        try:
+            assert agents[1].finish("read") == "DONE"
+            break
+        except Failed:
+            assert end_to_end.time.monotonic() < end, agents[1].log
+    agents[1].release("read")
+    move(agents, addresses, "READ", message=b"it is back")
+    assert agents[0].notifications(seconds=20) == [("two", b"it is back")]
+
+
+def test_memory_is_registered_anew_at_the_same_address(pair):
+    agents, addresses, _ = pair
+    for _ in range(3):
+        agents[0].deregister("kv")
+        agents[0].register("kv", 0, SIZE)
+        agents[1].unload("one")
+        agents[1].load(agents[0].metadata())
+        move(agents, addresses, "READ")
+    agents[0].deregister("kv")
+    prepare(agents, addresses)
+    wait_for_refusal(agents[1], "NIXL_ERR_REMOTE_DISCONNECT")
+
+
+def test_a_process_ends_while_its_agent_is_used(pair):
+    agents, addresses, sidecars = pair
+    move(agents, addresses, "READ")
+    agents[0].start("notifications", 1, 0.5)
+    assert agents[0].answer() == []
+    assert agents[0].stop() == 0
+    assert agents[1].stop() == 0
+    for sidecar in sidecars:
+        assert not sidecar.ask("GET", "/v1/workloads")[1].get("workloads")
+
+
+def test_metadata_is_loaded_once_more_with_more_memory(pair):
+    agents, addresses, _ = pair
+    more = agents[0].allocate("more", MIB)
+    agents[0].register("more", 0, MIB)
+    agents[1].load(agents[0].metadata())
+    data = os.urandom(MIB)
+    agents[0].write("more", 0, data)
+    agents[1].prepare("more", "READ", [(addresses[1], MIB)], [(more, MIB)], "one")
+    assert agents[1].finish("more") == "DONE"
+    assert agents[1].read("kv", 0, MIB) == data
+    move(agents, addresses, "WRITE")
