@@ -1,6 +1,5 @@
 """One process with one NIXL agent, told by its standard input what to do. agents.py has the other end."""
 
-import ctypes
 import fcntl
 import importlib
 import mmap
@@ -8,9 +7,11 @@ import os
 import pickle
 import sys
 import time
+from pathlib import Path
 
 import numpy
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "end_to_end"))  # the GPU's driver
 F_ADD_SEALS, SEAL_SHRINK_GROW_SEAL = 1033, 0x1 | 0x2 | 0x4
 
 
@@ -53,34 +54,22 @@ class FileMemory(ArenaMemory):
 
 
 class GpuMemory:
-    """Memory of the GPU driver that this process finds first, by its own functions."""
+    """Of the first GPU of the driver that this process finds."""
 
     segment = "VRAM"
     driver = None
 
     def __init__(self, size):
-        if GpuMemory.driver is None:
-            GpuMemory.driver = ctypes.CDLL("libcuda.so.1")
-            context = ctypes.c_void_p()
-            self._call("cuInit", 0)
-            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-            self._call("cuCtxSetCurrent", context)
-        address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
-        self.address = address.value
+        from gpu_driver import Driver
 
-    def _call(self, name, *arguments):
-        code = getattr(GpuMemory.driver, name)(*arguments)
-        if code:
-            raise RuntimeError(f"{name}: {code}")
+        GpuMemory.driver = GpuMemory.driver or Driver(0)
+        self.address = GpuMemory.driver.allocate(size)
 
     def write(self, offset, data):
-        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address + offset), data, ctypes.c_size_t(len(data)))
+        GpuMemory.driver.write(self.address + offset, data)
 
     def read(self, offset, size):
-        data = ctypes.create_string_buffer(size)
-        self._call("cuMemcpyDtoH_v2", data, ctypes.c_uint64(self.address + offset), ctypes.c_size_t(size))
-        return data.raw
+        return GpuMemory.driver.read(self.address + offset, size)
 
 
 KINDS = {"arena": ArenaMemory, "private": PrivateMemory, "file": FileMemory, "gpu": GpuMemory}

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from agents import NEWEST, ROOT, Agent
+from agents import LIB_DIR, NEWEST, ROOT, Agent
 
 
 def _end_to_end():
@@ -65,6 +65,15 @@ class World:
         agent = self.process(name, wheel, **variables)
         agent.open(name, {"run_dir": str(sidecar.run_dir), **(parameters or {})})
         return agent
+
+
+@pytest.fixture
+def gpus(monkeypatch, folder):
+    """Every process of the case sees two GPUs of the fake driver."""
+    if os.environ.get("GANTRY_GPU") == "real":
+        return
+    monkeypatch.setenv("GANTRY_FAKE_GPU_DIR", str(folder))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{LIB_DIR.parent / 'fake_gpu'}:{os.environ.get('LD_LIBRARY_PATH', '')}")
 
 
 @pytest.fixture

@@ -59,6 +59,16 @@ def test_agents_of_two_nodes_take_tcp(world):
     assert "take the path tcp, as faster ones are not to be had" in agents[1].log
 
 
+@pytest.mark.parametrize("kinds", [("gpu", "gpu"), ("gpu", "arena"), ("arena", "gpu")])
+def test_memory_of_gpus(gpus, world, kinds):
+    agents, addresses = pair_of(world, kinds=kinds)
+    segments = tuple("VRAM" if kind == "gpu" else "DRAM" for kind in reversed(kinds))  # the reader's first
+    move(agents, addresses, "READ", segments, b"read")
+    move(agents, addresses, "WRITE", segments, b"written")
+    assert agents[0].notifications(2) == [("two", b"read"), ("two", b"written")]
+    assert "take the path ipc" in agents[1].log
+
+
 def test_agents_of_one_sidecar_and_an_agent_by_itself(world):
     sidecar = world.sidecar("one")
     one, two = agents = [world.agent(name, sidecar) for name in ("one", "two")]
