@@ -69,7 +69,7 @@ Status GantryAgent::Notify(const std::string& agent, const std::string& text) {
 Status GantryAgent::Post(NixlTransfer& transfer, const std::string* text) {
   ASSIGN_OR_RETURN(const auto held, lease());
   ASSIGN_OR_RETURN(AgentCard target, CardOf(transfer.agent()));
-  NixlTransfer::Post post{held, std::move(target), {}, {}};
+  NixlTransfer::Post post{held, std::move(target), {}, {}, nullptr};
   post.id = "nixl-" + std::to_string(NextNumber());
   if (text != nullptr) {
     // The receiver has the whole text only with the last part, which goes with the bytes.
@@ -79,7 +79,19 @@ Status GantryAgent::Post(NixlTransfer& transfer, const std::string* text) {
     RETURN_IF_ERROR(SendParts(*held, post.target, parts, parts.size() - 1));
     post.message = std::move(parts.back());
   }
+  const auto& blocks = transfer.blocks();
+  if (blocks) post.view = views_.Find(held, post.target, *blocks);
+  if (post.view == nullptr) return transfer.Submit(std::move(post));
+  Status submitted = transfer.Submit(post);
+  if (submitted || transfer.is_active()) return submitted;
+  // What its buffers are now ranges say, or refuse.
+  views_.Drop(post.target, *blocks);
+  post.view = nullptr;
   return transfer.Submit(std::move(post));
+}
+
+void GantryAgent::Offer(const LayoutRequest& request) {
+  if (const auto held = lease()) memory_.Offer(*held, request.block_bytes, request.buffers);
 }
 
 NixlStatus GantryAgent::Look(NixlTransfer& transfer) {
@@ -87,6 +99,8 @@ NixlStatus GantryAgent::Look(NixlTransfer& transfer) {
   if (!end) return transfer.is_active() ? NixlStatus::kInProgress : NixlStatus::kNotPosted;
   if (end->error) {
     plugin_log::Warning("a transfer with agent '" + transfer.agent() + "' failed", *end->error);
+    const auto target = CardOf(transfer.agent());
+    if (target && transfer.blocks()) views_.Drop(*target, *transfer.blocks());
   } else {
     costs_.Observe(transfer.agent(), transfer.bytes(), end->took);
   }

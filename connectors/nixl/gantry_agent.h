@@ -12,6 +12,7 @@
 #include "connectors/nixl/transfer/nixl_transfer.h"
 #include "connectors/nixl/transfer/path_log.h"
 #include "connectors/nixl/transfer/transfer_costs.h"
+#include "connectors/nixl/transfer/view_table.h"
 
 namespace gantry::nixl {
 
@@ -39,7 +40,13 @@ class GantryAgent {
 
  private:
   GantryAgent(const PluginConfig& config, std::string name)
-      : config_(config), name_(std::move(name)), workload_(WorkloadOf(name_)) {}
+      : config_(config),
+        name_(std::move(name)),
+        workload_(WorkloadOf(name_)),
+        inbox_([this](const LayoutRequest& request) { Offer(request); }),
+        views_(memory_) {}
+
+  void Offer(const LayoutRequest& request);
 
   Status SendParts(const Lease& lease, const AgentCard& target,
                    const std::vector<std::string>& parts, size_t count);
@@ -55,6 +62,7 @@ class GantryAgent {
   std::atomic<uint64_t> numbers_{0};  // of transfers and messages
   PathLog paths_;
   std::unique_ptr<LeaseKeeper> keeper_;  // ends before the rest; constant after Open
+  ViewTable views_;                      // ends first
 };
 
 }  // namespace gantry::nixl

@@ -11,6 +11,9 @@
 namespace gantry::nixl {
 namespace {
 
+// Fewer ranges are named as quickly as blocks.
+constexpr size_t kRangesMin = 32;
+
 // Runs `work`, which returns a Status or a NixlStatus. `what` begins the line of its failure.
 template <typename Work>
 NixlStatus Guard(const char* what, Work work) noexcept {
@@ -84,7 +87,11 @@ NixlStatus NixlEngine::prepXfer(const Operation& operation, const MetaList& loca
   return Guard("a transfer is not prepared", [&]() -> Status {
     RETURN_IF_ERROR(agent_->CardOf(agent));
     ASSIGN_OR_RETURN(TransferRanges ranges, RangesOf(local, remote, agent));
-    handle = new NixlTransfer(operation, std::move(ranges), agent, agent_->config());
+    auto blocks = BlocksOf(ranges);
+    ranges.ranges = Merged(ranges.ranges);
+    if (blocks && ranges.ranges.size() < kRangesMin) blocks.reset();
+    handle =
+        new NixlTransfer(operation, std::move(ranges), std::move(blocks), agent, agent_->config());
     return {};
   });
 }

@@ -10,17 +10,6 @@
 #include "lib/codec/body_fields.h"
 
 namespace gantry::nixl {
-namespace {
-
-Result<std::optional<std::pair<std::string, std::string>>> JoinOne(MessageJoiner& joiner,
-                                                                   const wire::BodyFields& fields,
-                                                                   const std::string& at) {
-  ASSIGN_OR_RETURN(const std::string part, ParseBase64(fields.Text(at + "message")));
-  return joiner.Join(fields.Text(at + "from_peer"), fields.Text(at + "from_workload"), part);
-}
-
-}  // namespace
-
 void Inbox::Hear(const std::string& page) {
   static constexpr std::array<std::string_view, 8> kKeys = {
       "type", "from_peer", "from_workload", "message", "lost", "delivered", "to", "code"};
@@ -37,14 +26,27 @@ void Inbox::Hear(const std::string& page) {
       plugin_log::Warning("a notification to " + fields->Text(event + "delivery/to") +
                           " was not delivered: " + fields->Text(event + "delivery/error/code"));
     }
-    if (type != "notification") continue;
-    auto joined = JoinOne(joiner_, *fields, event + "notification/");
-    if (!joined) plugin_log::Warning("a notification is dropped", joined.error());
-    if (!joined || !*joined) continue;
-    const MutexLock lock(mutex_);
-    arrived_.push_back(**std::move(joined));
-    has_some_ = true;
+    if (type == "notification") HearMessage(*fields, event + "notification/");
   }
+}
+
+void Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at) {
+  const Status heard = [&]() -> Status {
+    ASSIGN_OR_RETURN(const std::string message, ParseBase64(fields.Text(at + "message")));
+    if (IsLayoutRequest(message)) {
+      ASSIGN_OR_RETURN(const LayoutRequest request, ReadLayoutRequest(message));
+      asked_(request);
+      return {};
+    }
+    ASSIGN_OR_RETURN(auto joined, joiner_.Join(fields.Text(at + "from_peer"),
+                                               fields.Text(at + "from_workload"), message));
+    if (!joined) return {};
+    const MutexLock lock(mutex_);
+    arrived_.push_back(*std::move(joined));
+    has_some_ = true;
+    return {};
+  }();
+  if (!heard) plugin_log::Warning("a notification is dropped", heard.error());
 }
 
 void Inbox::TakeAll(Notifications& taken) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "connectors/nixl/agent/layout_request.h"
 #include "connectors/nixl/agent/plugin_log.h"
 #include "connectors/nixl/agent/shared_mapping.h"
 #include "lib/base/random_id.h"
@@ -9,16 +10,27 @@
 namespace gantry::nixl {
 namespace {
 
+constexpr size_t kLayoutsMax = 8;  // of one registration
+
+// `block_bytes` 0: without blocks.
 Result<BufferHandle> RegisterBuffer(gantry_client* client, const MemoryCard& card,
-                                    uint32_t access) {
+                                    uint64_t block_bytes) {
+  const std::string name = block_bytes == 0 ? card.buffer : LayoutName(card.buffer, block_bytes);
   const gantry_piece piece = {reinterpret_cast<const void*>(card.base), card.bytes};
   gantry_buffer_spec spec = {};
-  spec.name = card.buffer.c_str();
+  spec.name = name.c_str();
   spec.pieces = &piece;
   spec.piece_count = 1;
-  spec.access = access;
+  spec.access = GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE;
+  spec.block_bytes = block_bytes;
+  spec.blocks = block_bytes == 0 ? 0 : card.bytes / block_bytes;
   gantry_buffer* buffer = nullptr;
-  RETURN_IF_ERROR(Take(gantry_buffers_register(client, &spec, 1, &buffer)));
+  Status done = Take(gantry_buffers_register(client, &spec, 1, &buffer));
+  if (!done && done.error().code == ErrorCode::kFdReadOnly) {
+    spec.access = GANTRY_REMOTE_READ;
+    done = Take(gantry_buffers_register(client, &spec, 1, &buffer));
+  }
+  if (!done) return Fail(std::move(done).error());
   return BufferHandle(buffer, DestroysHandle());
 }
 
@@ -48,6 +60,7 @@ void LocalMemoryTable::Unregister(const LocalMemoryPointer& memory) {
   all_.erase(memory->card().buffer);
   const MutexLock inner(memory->mutex_);
   memory->lease_ = nullptr;
+  memory->layouts_.clear();
   buffer.swap(memory->buffer_);
   arena.swap(memory->arena_);
   if (buffer == nullptr) return;
@@ -62,11 +75,43 @@ void LocalMemoryTable::RegisterAll(const std::shared_ptr<Lease>& lease) {
     memory->lease_ = nullptr;
     memory->buffer_ = nullptr;
     memory->arena_ = nullptr;
+    for (auto& [block_bytes, layout] : memory->layouts_) layout = nullptr;
   }
   arenas_.clear();
   for (const auto& [name, memory] : all_) {
     if (const Status bound = Bind(lease, *memory); !bound)
       plugin_log::Warning("memory is not registered again", bound.error());
+    std::vector<uint64_t> layouts;
+    {
+      const MutexLock inner(memory->mutex_);
+      for (const auto& [block_bytes, layout] : memory->layouts_) layouts.push_back(block_bytes);
+    }
+    for (const uint64_t block_bytes : layouts) OfferOne(lease, block_bytes, *memory);
+  }
+}
+
+void LocalMemoryTable::Offer(const std::shared_ptr<Lease>& lease, uint64_t block_bytes,
+                             std::span<const std::string> buffers) {
+  const MutexLock lock(mutex_);
+  for (const std::string& buffer : buffers) {
+    const auto found = all_.find(buffer);
+    if (found != all_.end()) OfferOne(lease, block_bytes, *found->second);
+  }
+}
+
+void LocalMemoryTable::OfferOne(const std::shared_ptr<Lease>& lease, uint64_t block_bytes,
+                                LocalMemory& memory) {
+  if (block_bytes == 0 || block_bytes > memory.card().bytes) return;
+  const MutexLock lock(memory.mutex_);
+  if (memory.lease_ != lease) return;
+  const auto known = memory.layouts_.find(block_bytes);
+  if (known != memory.layouts_.end() && known->second != nullptr) return;
+  if (known == memory.layouts_.end() && memory.layouts_.size() >= kLayoutsMax) return;
+  auto layout = RegisterBuffer(lease->client(), memory.card(), block_bytes);
+  if (layout) {
+    memory.layouts_[block_bytes] = *std::move(layout);
+  } else {
+    plugin_log::Warning("blocks of memory are not offered", layout.error());
   }
 }
 
@@ -75,15 +120,11 @@ Status LocalMemoryTable::Bind(const std::shared_ptr<Lease>& lease, LocalMemory& 
   if (memory.type() == MemoryType::kDram) {
     ASSIGN_OR_RETURN(arena, ArenaOf(lease, memory.card()));
   }
-  auto buffer =
-      RegisterBuffer(lease->client(), memory.card(), GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE);
-  if (!buffer && buffer.error().code == ErrorCode::kFdReadOnly)
-    buffer = RegisterBuffer(lease->client(), memory.card(), GANTRY_REMOTE_READ);
-  if (!buffer) return Fail(std::move(buffer).error());
+  ASSIGN_OR_RETURN(BufferHandle buffer, RegisterBuffer(lease->client(), memory.card(), 0));
   const MutexLock lock(memory.mutex_);
   memory.lease_ = lease;
   memory.arena_ = std::move(arena);
-  memory.buffer_ = *std::move(buffer);
+  memory.buffer_ = std::move(buffer);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "connectors/nixl/abi/nixl_interface.h"
@@ -36,6 +37,7 @@ class LocalMemory {
   std::shared_ptr<Lease> lease_ GUARDED_BY(mutex_);
   ArenaHandle arena_ GUARDED_BY(mutex_);  // null: the memory is a GPU's
   BufferHandle buffer_ GUARDED_BY(mutex_);
+  std::map<uint64_t, BufferHandle> layouts_ GUARDED_BY(mutex_);  // by the length of their blocks
 };
 using LocalMemoryPointer = std::shared_ptr<LocalMemory>;
 
@@ -44,6 +46,10 @@ class LocalMemoryTable {
   Result<LocalMemoryPointer> Register(const std::shared_ptr<Lease>& lease, const BasicDesc& memory,
                                       MemoryType type);
   void Unregister(const LocalMemoryPointer& memory);
+  // Offers the blocks of registrations beside them, under LayoutName. Names that are none, and
+  // lengths that do not fit, are left out.
+  void Offer(const std::shared_ptr<Lease>& lease, uint64_t block_bytes,
+             std::span<const std::string> buffers);
   // All of it once more, at another lease. What fails stays unregistered, and is logged.
   void RegisterAll(const std::shared_ptr<Lease>& lease);
 
@@ -55,6 +61,8 @@ class LocalMemoryTable {
   };
 
   Status Bind(const std::shared_ptr<Lease>& lease, LocalMemory& memory) REQUIRES(mutex_);
+  void OfferOne(const std::shared_ptr<Lease>& lease, uint64_t block_bytes, LocalMemory& memory)
+      REQUIRES(mutex_);
   Result<ArenaHandle> ArenaOf(const std::shared_ptr<Lease>& lease, const MemoryCard& card)
       REQUIRES(mutex_);
 

@@ -9,7 +9,7 @@
 namespace gantry::nixl {
 namespace {
 
-constexpr std::string_view kMagic = "GNX1";
+constexpr std::string_view kPartMagic = "GNX1";
 constexpr size_t kPartialBytesMax = size_t{256} << 20;
 constexpr milliseconds kPartialLife{120'000};
 
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> SplitMessage(std::string_view agent, std::strin
   const size_t count = std::max<size_t>(1, (text.size() + room - 1) / room);
   std::vector<std::string> parts(count);
   PartHead head{{}, static_cast<uint32_t>(agent.size()), id, 0, static_cast<uint32_t>(count)};
-  std::memcpy(head.magic, kMagic.data(), kMagic.size());
+  std::memcpy(head.magic, kPartMagic.data(), kPartMagic.size());
   for (size_t i = 0; i < count; ++i) {
     head.index = static_cast<uint32_t>(i);
     parts[i].append(reinterpret_cast<const char*>(&head), sizeof(head)).append(agent);
@@ -55,7 +55,7 @@ Result<std::optional<std::pair<std::string, std::string>>> MessageJoiner::Join(
   if (part.size() < sizeof(head)) return Fail(NoPart("it is too short"));
   std::memcpy(&head, part.data(), sizeof(head));
   part.remove_prefix(sizeof(head));
-  if (std::string_view(head.magic, sizeof(head.magic)) != kMagic)
+  if (std::string_view(head.magic, sizeof(head.magic)) != kPartMagic)
     return Fail(NoPart("it does not begin as one"));
   if (head.agent_bytes > kAgentBytesMax || head.agent_bytes > part.size() || head.count == 0 ||
       head.index >= head.count || head.count > kMessageBytesMax / (GANTRY_MESSAGE_BYTES_MAX / 2))

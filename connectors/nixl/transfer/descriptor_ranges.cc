@@ -79,13 +79,21 @@ Result<TransferRanges> RangesOf(const MetaList& local, const MetaList& remote,
     ASSIGN_OR_RETURN(range.remote_offset, OffsetIn(target.card(), there, i));
     range.bytes = here.bytes;
     made.bytes += here.bytes;
-    if (!made.ranges.empty() && Continues(made.ranges.back(), range)) {
-      made.ranges.back().bytes += range.bytes;
-    } else if (range.bytes > 0) {
-      made.ranges.push_back(range);
-    }
+    if (range.bytes > 0) made.ranges.push_back(range);
   }
   return made;
+}
+
+std::vector<gantry_range> Merged(const std::vector<gantry_range>& ranges) {
+  std::vector<gantry_range> merged;
+  for (const gantry_range& range : ranges) {
+    if (!merged.empty() && Continues(merged.back(), range)) {
+      merged.back().bytes += range.bytes;
+    } else {
+      merged.push_back(range);
+    }
+  }
+  return merged;
 }
 
 }  // namespace gantry::nixl

@@ -42,8 +42,11 @@ struct TransferRanges {
   uint64_t bytes = 0;
 };
 
-// Descriptors that continue each other on both sides become one range.
+// One range for each descriptor that has bytes.
 Result<TransferRanges> RangesOf(const MetaList& local, const MetaList& remote,
                                 const std::string& agent);
+
+// Ranges that continue each other on both sides as one.
+std::vector<gantry_range> Merged(const std::vector<gantry_range>& ranges);
 
 }  // namespace gantry::nixl

@@ -57,6 +57,36 @@ Status NixlTransfer::Submit(Post post) {
 }
 
 Status NixlTransfer::Send() {
+  gantry_transfer_spec spec = {};
+  spec.id = post_.id.c_str();
+  spec.operation = operation_ == Operation::kWrite ? GANTRY_WRITE : GANTRY_READ;
+  spec.deadline_ms = config_.deadline_ms;
+  if (!config_.require_path.empty()) spec.require_path = config_.require_path.c_str();
+  const gantry_message message = {post_.target.workload.c_str(), post_.message.data(),
+                                  post_.message.size(), nullptr};
+  if (!post_.message.empty()) spec.notify = &message;
+  auto sent = post_.view != nullptr ? SendBlocks(spec) : SendRanges(spec);
+  if (sent) {
+    transfer_ = *std::move(sent);
+    state_ = State::kRunning;
+    return {};
+  }
+  // Whether it was accepted is not known: the same id asks again, and begins nothing twice.
+  if (sent.error().code == ErrorCode::kDeadlineExceeded) {
+    post_.lease->NoteSilence();
+    state_ = State::kUnanswered;
+    next_look_ = Clock::now() + kUnansweredLook;
+    return {};
+  }
+  if (state_ == State::kUnanswered && sent.error().code == ErrorCode::kSidecarLost) {
+    NoteFailure(sent.error());
+    return {};
+  }
+  state_ = State::kIdle;
+  return Fail(std::move(sent).error());
+}
+
+Result<Owned<gantry_transfer>> NixlTransfer::SendRanges(gantry_transfer_spec spec) {
   const std::string peer = PeerNameOf(post_.target, *post_.lease);
   const std::string prefix = (peer.empty() ? "" : peer + "/") + post_.target.workload + "/";
   std::vector<std::string> references;
@@ -72,9 +102,6 @@ Status NixlTransfer::Send() {
     local.push_back(buffers.back().get());
   }
   static constexpr uint64_t kNoBlock = 0;
-  gantry_transfer_spec spec = {};
-  spec.id = post_.id.c_str();
-  spec.operation = operation_ == Operation::kWrite ? GANTRY_WRITE : GANTRY_READ;
   spec.local = local.data();
   spec.local_count = local.size();
   spec.remote = remote.data();
@@ -85,36 +112,31 @@ Status NixlTransfer::Send() {
     spec.ranges = ranges_.ranges.data();
     spec.range_count = ranges_.ranges.size();
   }
-  spec.deadline_ms = config_.deadline_ms;
-  if (!config_.require_path.empty()) spec.require_path = config_.require_path.c_str();
-  gantry_message message = {};
-  if (!post_.message.empty()) {
-    message.to = post_.target.workload.c_str();
-    message.data = post_.message.data();
-    message.bytes = post_.message.size();
-    spec.notify = &message;
+  return SendSpec(spec);
+}
+
+Result<Owned<gantry_transfer>> NixlTransfer::SendBlocks(gantry_transfer_spec spec) {
+  std::vector<gantry_block_group> groups;
+  for (const BlockGroup& group : blocks_->groups) {
+    gantry_block_group named = {};
+    named.group = static_cast<uint32_t>(groups.size());
+    named.local_blocks = group.local_blocks.data();
+    named.local_count = group.local_blocks.size();
+    named.remote_blocks = group.remote_blocks.data();
+    named.remote_count = group.remote_blocks.size();
+    groups.push_back(named);
   }
+  spec.view = post_.view.get();
+  spec.groups = groups.data();
+  spec.group_count = groups.size();
+  return SendSpec(spec);
+}
+
+Result<Owned<gantry_transfer>> NixlTransfer::SendSpec(const gantry_transfer_spec& spec) {
   gantry_transfer* sent = nullptr;
   const uint64_t wait_ms = ranges_.bytes <= kSmallBytes ? kSmallWaitMs : 0;
-  Status done = Take(gantry_transfer_submit(post_.lease->client(), &spec, wait_ms, &sent));
-  if (done) {
-    transfer_.reset(sent);
-    state_ = State::kRunning;
-    return {};
-  }
-  // Whether it was accepted is not known: the same id asks again, and begins nothing twice.
-  if (done.error().code == ErrorCode::kDeadlineExceeded) {
-    post_.lease->NoteSilence();
-    state_ = State::kUnanswered;
-    next_look_ = Clock::now() + kUnansweredLook;
-    return {};
-  }
-  if (state_ == State::kUnanswered && done.error().code == ErrorCode::kSidecarLost) {
-    NoteFailure(done.error());
-    return {};
-  }
-  state_ = State::kIdle;
-  return done;
+  RETURN_IF_ERROR(Take(gantry_transfer_submit(post_.lease->client(), &spec, wait_ms, &sent)));
+  return Owned<gantry_transfer>(sent);
 }
 
 std::optional<TransferEnd> NixlTransfer::Look() {

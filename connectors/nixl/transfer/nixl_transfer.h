@@ -11,11 +11,14 @@
 #include "connectors/nixl/agent/agent_card.h"
 #include "connectors/nixl/agent/c_handles.h"
 #include "connectors/nixl/agent/lease.h"
+#include "connectors/nixl/transfer/block_plan.h"
 #include "connectors/nixl/transfer/descriptor_ranges.h"
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 
 namespace gantry::nixl {
+
+using ViewHandle = std::shared_ptr<gantry_view>;
 
 // How one post ended.
 struct TransferEnd {
@@ -33,17 +36,21 @@ class NixlTransfer : public BackendReqH {
     AgentCard target;
     std::string id;       // unique in the workload
     std::string message;  // a whole one in Gantry's sense; empty: none
+    ViewHandle view;      // null: by ranges
   };
 
-  NixlTransfer(Operation operation, TransferRanges ranges, std::string agent,
-               const PluginConfig& config)
+  NixlTransfer(Operation operation, TransferRanges ranges, std::optional<BlockPlan> blocks,
+               std::string agent, const PluginConfig& config)
       : operation_(operation),
         ranges_(std::move(ranges)),
+        blocks_(std::move(blocks)),
         agent_(std::move(agent)),
         config_(config) {}
 
   const std::string& agent() const { return agent_; }
   uint64_t bytes() const { return ranges_.bytes; }
+  // The same as blocks; nothing where it is none.
+  const std::optional<BlockPlan>& blocks() const { return blocks_; }
 
   // kConflict while it moves bytes. After another error nothing moves.
   Status Submit(Post post);
@@ -59,6 +66,9 @@ class NixlTransfer : public BackendReqH {
   enum class State { kIdle, kUnanswered, kRunning, kLost };
 
   Status Send() REQUIRES(mutex_);
+  Result<Owned<gantry_transfer>> SendRanges(gantry_transfer_spec spec) REQUIRES(mutex_);
+  Result<Owned<gantry_transfer>> SendBlocks(gantry_transfer_spec spec) REQUIRES(mutex_);
+  Result<Owned<gantry_transfer>> SendSpec(const gantry_transfer_spec& spec) REQUIRES(mutex_);
   std::optional<TransferEnd> LookAtRunning() REQUIRES(mutex_);
   // What the sidecar, or the way to it, says instead of an outcome.
   void NoteFailure(const Error& error) REQUIRES(mutex_);
@@ -66,6 +76,7 @@ class NixlTransfer : public BackendReqH {
 
   const Operation operation_;
   const TransferRanges ranges_;
+  const std::optional<BlockPlan> blocks_;
   const std::string agent_;
   const PluginConfig& config_;  // of the engine, which outlives it
 
