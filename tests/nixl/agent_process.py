@@ -54,7 +54,7 @@ class FileMemory(ArenaMemory):
 
 
 class GpuMemory:
-    """Of the first GPU of the driver that this process finds."""
+    """Of one GPU of the driver that this process finds: NIXL_TEST_GPU, or the first."""
 
     segment = "VRAM"
     driver = None
@@ -62,7 +62,7 @@ class GpuMemory:
     def __init__(self, size):
         from gpu_driver import Driver
 
-        GpuMemory.driver = GpuMemory.driver or Driver(0)
+        GpuMemory.driver = GpuMemory.driver or Driver(int(os.environ.get("NIXL_TEST_GPU", "0")))
         self.address = GpuMemory.driver.allocate(size)
 
     def write(self, offset, data):

@@ -33,16 +33,16 @@ def install(environment, wheel, folder):
 class Agent:
     """A process with an agent. Commands are methods: agent.post("handle")."""
 
-    def __init__(self, environment, wheels, name, folder, wheel=NEWEST, **variables):
+    def __init__(self, python, place, name, folder, wheel=NEWEST, **variables):
+        """`place`: a folder with the wheel, and with the plugin."""
         self.name, self.log_path = name, Path(folder) / f"agent-{name}.log"
-        place = install(environment, wheel, wheels)
         module = "nixl" if (place / "nixl").exists() else wheel.split("==")[0].replace("-", "_")
-        paths = [str(place)]
+        paths = [str(place), os.environ.get("PYTHONPATH", "")]
         if wheel < "nixl-cu12==1.4":
             paths.append(str(HERE / "no_torch"))
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [environment / "venv" / "bin" / "python", HERE / "agent_process.py"], stdin=subprocess.PIPE,
+                [python, HERE / "agent_process.py"], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=log,
                 env={**os.environ, "PYTHONPATH": ":".join(paths), "NIXL_MODULE": module, **variables})
 
@@ -87,3 +87,12 @@ class Agent:
                 self.kill()
                 raise AssertionError(f"{self.name} does not end:\n{self.log}") from None
         return self.process.returncode
+
+
+def introduce(*agents):
+    """Each learns of the others."""
+    metadata = [agent.metadata() for agent in agents]
+    for agent in agents:
+        for other, blob in zip(agents, metadata):
+            if other is not agent:
+                agent.load(blob)

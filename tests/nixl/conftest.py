@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from agents import LIB_DIR, NEWEST, ROOT, Agent
+from agents import LIB_DIR, NEWEST, ROOT, Agent, install
 
 
 def _end_to_end():
@@ -57,7 +57,8 @@ class World:
 
     def process(self, name, wheel=NEWEST, **variables):
         """An agent's process, in which no agent is yet."""
-        agent = Agent(self._environment, self._wheels, name, self.folder, wheel, **variables)
+        python = self._environment / "venv" / "bin" / "python"
+        agent = Agent(python, install(self._environment, wheel, self._wheels), name, self.folder, wheel, **variables)
         self._stack.callback(agent.kill)
         return agent
 
@@ -81,11 +82,3 @@ def world(environment, wheels, folder):
     with contextlib.ExitStack() as stack:
         yield World(environment, wheels, folder, stack)
 
-
-def introduce(*agents):
-    """Each learns of the others."""
-    metadata = [agent.metadata() for agent in agents]
-    for agent in agents:
-        for other, blob in zip(agents, metadata):
-            if other is not agent:
-                agent.load(blob)

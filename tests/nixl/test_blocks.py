@@ -4,8 +4,7 @@ import os
 import time
 
 import pytest
-from agents import Failed
-from conftest import introduce
+from agents import Failed, introduce
 
 BLOCK, BLOCKS, LAYERS = 4096, 64, 8
 LAYER = BLOCK * BLOCKS

@@ -4,8 +4,8 @@ import os
 import signal
 
 import pytest
-from agents import Failed
-from conftest import end_to_end, introduce
+from agents import Failed, introduce
+from conftest import end_to_end
 from test_transfers import MIB, SIZE, move, pair_of
 
 

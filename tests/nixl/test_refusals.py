@@ -1,8 +1,7 @@
 """Each thing that cannot be done is refused, and the plugin's line says why and what to do."""
 
 import pytest
-from agents import REFUSED, Failed
-from conftest import introduce
+from agents import REFUSED, Failed, introduce
 from test_transfers import pair_of
 
 SIZE = 1 << 20

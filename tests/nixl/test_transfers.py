@@ -3,8 +3,7 @@
 import os
 
 import pytest
-from agents import NEWEST, SUPPORTED
-from conftest import introduce
+from agents import NEWEST, SUPPORTED, introduce
 
 MIB = 1 << 20
 SIZE = 2 * MIB

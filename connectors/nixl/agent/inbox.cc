@@ -10,6 +10,13 @@
 #include "lib/codec/body_fields.h"
 
 namespace gantry::nixl {
+namespace {
+
+// Of all agents of the process.
+log::RateLimiter lost_log, failed_log, dropped_log;
+
+}  // namespace
+
 void Inbox::Hear(const std::string& page) {
   static constexpr std::array<std::string_view, 8> kKeys = {
       "type", "from_peer", "from_workload", "message", "lost", "delivered", "to", "code"};
@@ -17,14 +24,16 @@ void Inbox::Hear(const std::string& page) {
   if (!fields) return;
   const MutexLock hearing(hearing_);
   if (const uint64_t lost = fields->Number("lost"); lost > 0)
-    plugin_log::Warning(std::to_string(lost) + " events were lost, perhaps notifications too");
+    plugin_log::Seldom(lost_log,
+                       std::to_string(lost) + " events were lost, perhaps notifications too");
   for (size_t i = 0;; ++i) {
     const std::string event = "events/" + std::to_string(i) + "/";
     const std::string type = fields->Text(event + "type");
     if (type.empty()) return;
     if (type == "notification_outcome" && !fields->Flag(event + "delivery/delivered")) {
-      plugin_log::Warning("a notification to " + fields->Text(event + "delivery/to") +
-                          " was not delivered: " + fields->Text(event + "delivery/error/code"));
+      plugin_log::Seldom(failed_log,
+                         "a notification to " + fields->Text(event + "delivery/to") +
+                             " was not delivered: " + fields->Text(event + "delivery/error/code"));
     }
     if (type == "notification") HearMessage(*fields, event + "notification/");
   }
@@ -46,7 +55,8 @@ void Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at) {
     has_some_ = true;
     return {};
   }();
-  if (!heard) plugin_log::Warning("a notification is dropped", heard.error());
+  if (!heard)
+    plugin_log::Seldom(dropped_log, "a notification is dropped: " + heard.error().message);
 }
 
 void Inbox::TakeAll(Notifications& taken) {

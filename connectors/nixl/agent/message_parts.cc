@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kPartMagic = "GNX1";
 constexpr size_t kPartialBytesMax = size_t{256} << 20;
+constexpr size_t kPartialOverhead = 512;  // of one message, besides its parts
 constexpr milliseconds kPartialLife{120'000};
 
 // In front of each part, lowest byte first; the agent's name and the part itself follow.
@@ -72,6 +73,9 @@ Result<std::optional<std::pair<std::string, std::string>>> MessageJoiner::Join(
   if (partial.parts.empty()) {
     partial.parts.resize(head.count);
     partial.missing = head.count;
+    partial.last = now;
+    partial.bytes = kPartialOverhead + head.count * sizeof(std::string);
+    bytes_ += partial.bytes;
   }
   if (partial.parts.size() != head.count || !partial.parts[head.index].empty() || part.empty())
     return Fail(NoPart("it does not fit to those before"));

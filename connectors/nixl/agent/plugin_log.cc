@@ -27,4 +27,12 @@ void Warning(std::string_view what, const Error& error) {
   Warning(text);
 }
 
+void Seldom(log::RateLimiter& limiter, std::string_view text) {
+  const auto left_out = limiter.Pass();
+  if (!left_out) return;
+  std::string line(text);
+  if (*left_out > 0) line += ", and " + std::to_string(*left_out) + " more before";
+  Warning(line);
+}
+
 }  // namespace gantry::nixl::plugin_log

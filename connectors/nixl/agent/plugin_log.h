@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "lib/base/error.h"
+#include "lib/base/log_rate_limiter.h"
 
 namespace gantry::nixl::plugin_log {
 
@@ -12,5 +13,8 @@ void Info(std::string_view text);
 void Warning(std::string_view text);
 // The error's message and hint behind `what`.
 void Warning(std::string_view what, const Error& error);
+
+// For what another agent can cause as often as it likes: one line in ten seconds.
+void Seldom(log::RateLimiter& limiter, std::string_view text);
 
 }  // namespace gantry::nixl::plugin_log

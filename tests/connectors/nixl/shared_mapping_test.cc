@@ -1,0 +1,101 @@
+#include "connectors/nixl/agent/shared_mapping.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace gantry::nixl {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kMappedBytes = 64 << 10;
+
+// A memfd and where it is mapped.
+class MappedMemfd {
+ public:
+  explicit MappedMemfd(off_t offset = 0, int flags = MAP_SHARED)
+      : fd_(::memfd_create("mapping", MFD_CLOEXEC)) {
+    EXPECT_EQ(::ftruncate(fd_.get(), kMappedBytes), 0);
+    data_ = ::mmap(nullptr, kMappedBytes - static_cast<size_t>(offset), PROT_READ | PROT_WRITE,
+                   flags, fd_.get(), offset);
+    EXPECT_NE(data_, MAP_FAILED);
+  }
+  ~MappedMemfd() { ::munmap(data_, kMappedBytes); }
+  MappedMemfd(const MappedMemfd&) = delete;
+  MappedMemfd& operator=(const MappedMemfd&) = delete;
+
+  uintptr_t address() const { return reinterpret_cast<uintptr_t>(data_); }
+  UniqueFd& fd() { return fd_; }
+
+ private:
+  UniqueFd fd_;
+  void* data_ = nullptr;
+};
+
+TEST(SharedMapping, IsFoundFromAnAddressWithinIt) {
+  MappedMemfd memory;
+  const auto found = FindSharedMapping(memory.address() + 5000, 1000);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->base, memory.address());
+  EXPECT_EQ(found->bytes, kMappedBytes);
+  struct stat here = {}, there = {};
+  ASSERT_EQ(::fstat(found->fd.get(), &here), 0);
+  ASSERT_EQ(::fstat(memory.fd().get(), &there), 0);
+  EXPECT_EQ(here.st_ino, there.st_ino);
+}
+
+TEST(SharedMapping, IsFoundAcrossPartsOfDifferentProtection) {
+  MappedMemfd memory;
+  ASSERT_EQ(::mprotect(reinterpret_cast<void*>(memory.address() + 8192), 4096, PROT_READ), 0);
+  const auto found = FindSharedMapping(memory.address() + 16384, 4096);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->base, memory.address());
+  EXPECT_EQ(found->bytes, kMappedBytes);
+}
+
+TEST(SharedMapping, IsRefusedForMemoryOfMalloc) {
+  const std::vector<char> memory(1 << 20);
+  const auto found = FindSharedMapping(reinterpret_cast<uintptr_t>(memory.data()), memory.size());
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, ErrorCode::kNotExportable);
+  EXPECT_THAT(found.error().message, HasSubstr("is private to this process"));
+  EXPECT_THAT(found.error().hint, HasSubstr("gantry_nixl.host_memory"));
+}
+
+TEST(SharedMapping, IsRefusedWhereNothingIsMapped) {
+  EXPECT_THAT(FindSharedMapping(4096, 10).error().message, HasSubstr("nothing is mapped"));
+}
+
+TEST(SharedMapping, IsRefusedForAPrivateMappingOfAFile) {
+  MappedMemfd memory(0, MAP_PRIVATE);
+  EXPECT_THAT(FindSharedMapping(memory.address(), 10).error().message, HasSubstr("is private"));
+}
+
+TEST(SharedMapping, IsRefusedPastItsEnd) {
+  MappedMemfd memory;
+  EXPECT_THAT(FindSharedMapping(memory.address() + 1, uint64_t{1} << 40).error().message,
+              HasSubstr("goes on past the end"));
+}
+
+TEST(SharedMapping, IsRefusedWithoutTheBeginningOfItsFile) {
+  MappedMemfd memory(4096);
+  EXPECT_THAT(FindSharedMapping(memory.address(), 10).error().message,
+              HasSubstr("is mapped from its byte 4096 on"));
+}
+
+TEST(SharedMapping, IsRefusedWhenItsDescriptorIsClosed) {
+  MappedMemfd memory;
+  memory.fd().reset();
+  const auto found = FindSharedMapping(memory.address(), 10);
+  ASSERT_FALSE(found);
+  EXPECT_THAT(found.error().message, HasSubstr("no descriptor of the shared memory"));
+}
+
+}  // namespace
+}  // namespace gantry::nixl
