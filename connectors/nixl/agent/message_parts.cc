@@ -66,40 +66,47 @@ Result<std::optional<std::pair<std::string, std::string>>> MessageJoiner::Join(
   if (WorkloadOf(agent) != workload) return Fail(NoPart("it names another agent than its sender"));
   if (head.count == 1) return std::pair(std::move(agent), std::string(part));
 
-  const TimePoint now = Clock::now();
-  Forget(now, part.size());
+  MakeRoom(part.size());
   Key key{peer, workload, head.id};
-  Partial& partial = partials_[key];
-  if (partial.parts.empty()) {
-    partial.parts.resize(head.count);
-    partial.missing = head.count;
-    partial.last = now;
-    partial.bytes = kPartialOverhead + head.count * sizeof(std::string);
-    bytes_ += partial.bytes;
-  }
+  Partial& partial = PartialOf(key, head.count);
   if (partial.parts.size() != head.count || !partial.parts[head.index].empty() || part.empty())
     return Fail(NoPart("it does not fit to those before"));
-  partial.last = now;
   partial.parts[head.index] = part;
   partial.bytes += part.size();
   bytes_ += part.size();
   if (--partial.missing != 0) return std::nullopt;
   std::string text;
-  text.reserve(partial.bytes);
   for (const std::string& piece : partial.parts) text += piece;
-  bytes_ -= partial.bytes;
-  partials_.erase(key);
+  Forget(partials_.find(key));
   return std::pair(std::move(agent), std::move(text));
 }
 
-void MessageJoiner::Forget(TimePoint now, size_t room) {
-  while (!partials_.empty()) {
-    const auto oldest = std::min_element(
-        partials_.begin(), partials_.end(),
-        [](const auto& a, const auto& b) { return a.second.last < b.second.last; });
-    if (bytes_ + room <= kPartialBytesMax && now - oldest->second.last < kPartialLife) return;
-    bytes_ -= oldest->second.bytes;
-    partials_.erase(oldest);
+MessageJoiner::Partial& MessageJoiner::PartialOf(Key key, size_t count) {
+  const auto [found, is_new] = partials_.try_emplace(key);
+  Partial& partial = found->second;
+  if (!is_new) return partial;
+  partial.since = Clock::now();
+  partial.number = ++made_;
+  partial.parts.resize(count);
+  partial.missing = count;
+  partial.bytes = kPartialOverhead + count * sizeof(std::string);
+  bytes_ += partial.bytes;
+  by_age_.emplace(partial.number, std::move(key));
+  return partial;
+}
+
+void MessageJoiner::Forget(std::map<Key, Partial>::iterator partial) {
+  bytes_ -= partial->second.bytes;
+  by_age_.erase(partial->second.number);
+  partials_.erase(partial);
+}
+
+void MessageJoiner::MakeRoom(size_t room) {
+  const TimePoint now = Clock::now();
+  while (!by_age_.empty()) {
+    const auto oldest = partials_.find(by_age_.begin()->second);
+    if (bytes_ + room <= kPartialBytesMax && now - oldest->second.since < kPartialLife) return;
+    Forget(oldest);
   }
 }
 

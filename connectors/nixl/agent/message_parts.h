@@ -37,17 +37,23 @@ class MessageJoiner {
 
  private:
   struct Partial {
-    TimePoint last;
+    TimePoint since;
+    uint64_t number = 0;  // in `by_age_`
     std::vector<std::string> parts;
     size_t missing = 0;
     size_t bytes = 0;
   };
   using Key = std::tuple<std::string, std::string, uint64_t>;  // peer, workload, id
 
-  // Makes room: what waited longest goes, first what waited too long.
-  void Forget(TimePoint now, size_t room);
+  // The message that a part belongs to; a new one is counted.
+  Partial& PartialOf(Key key, size_t count);
+  void Forget(std::map<Key, Partial>::iterator partial);
+  // Makes room: what waited longest goes, and what waited too long.
+  void MakeRoom(size_t room);
 
   std::map<Key, Partial> partials_;
+  std::map<uint64_t, Key> by_age_;
+  uint64_t made_ = 0;
   size_t bytes_ = 0;
 };
 
