@@ -12,7 +12,7 @@
 #include "connectors/nixl/transfer/nixl_transfer.h"
 #include "connectors/nixl/transfer/path_log.h"
 #include "connectors/nixl/transfer/transfer_costs.h"
-#include "connectors/nixl/transfer/view_table.h"
+#include "connectors/nixl/transfer/block_views.h"
 
 namespace gantry::nixl {
 
@@ -62,7 +62,7 @@ class GantryAgent {
   std::atomic<uint64_t> numbers_{0};  // of transfers and messages
   PathLog paths_;
   std::unique_ptr<LeaseKeeper> keeper_;  // ends before the rest; constant after Open
-  ViewTable views_;                      // ends first
+  BlockViews views_;                      // ends first
 };
 
 }  // namespace gantry::nixl

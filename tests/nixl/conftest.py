@@ -44,6 +44,21 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture
+def place(environment, folder):
+    """A virtual environment that holds NIXL's two wheels, by links."""
+    subprocess.run([environment / "venv" / "bin" / "python", "-m", "venv", "--system-site-packages", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True,
+                              capture_output=True, text=True).stdout.strip()
+    numpy = next((environment / "venv" / "lib").glob("python*/site-packages"))
+    for source in (environment / "nixl-cu12==1.5.1", environment / "nixl-cu13==1.5.1"):
+        for entry in source.iterdir():
+            if not (os.path.exists(f"{packages}/{entry.name}")):
+                subprocess.run(["cp", "-rs", entry, packages], check=True)
+    return python, packages, str(numpy)
+
+
 class World:
     """Sidecars and agents of one case."""
 

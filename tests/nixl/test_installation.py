@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
 from agents import PLUGIN, ROOT
+from conftest import end_to_end
+
+BIN_DIR = end_to_end.BIN_DIR
 
 PROGRAM = """
 import json, sys
@@ -21,26 +25,15 @@ print(json.dumps([agent.get_plugin_list(), [str(path) for path in gantry_nixl.pl
 """
 
 
-@pytest.fixture
-def place(environment, folder):
-    """A virtual environment that holds NIXL's two wheels, by links."""
-    subprocess.run([environment / "venv" / "bin" / "python", "-m", "venv", "--system-site-packages", folder / "venv"], check=True)
-    python = folder / "venv" / "bin" / "python"
-    packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True,
-                              capture_output=True, text=True).stdout.strip()
-    numpy = next((environment / "venv" / "lib").glob("python*/site-packages"))
-    for source in (environment / "nixl-cu12==1.5.1", environment / "nixl-cu13==1.5.1"):
-        for entry in source.iterdir():
-            if not (os.path.exists(f"{packages}/{entry.name}")):
-                subprocess.run(["cp", "-rs", entry, packages], check=True)
-    return python, packages, str(numpy)
+def install_plugin(python):
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ROOT / "connectors" / "nixl"],
+                   check=True, env={**os.environ, "GANTRY_NIXL_PLUGIN": str(PLUGIN)})
 
 
 @pytest.mark.parametrize("module", ["nixl_cu12", "nixl_cu13"])
 def test_nixl_finds_the_plugin_that_pip_installed(world, place, module):
     python, packages, numpy = place
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ROOT / "connectors" / "nixl"],
-                   check=True, env={**os.environ, "GANTRY_NIXL_PLUGIN": str(PLUGIN)})
+    install_plugin(python)
     sidecar = world.sidecar("one")
     program = PROGRAM.replace("nixl._api", f"{module}._api")
     done = subprocess.run([python, "-c", program, str(sidecar.run_dir)], capture_output=True, text=True, timeout=60, check=False,
@@ -51,3 +44,16 @@ def test_nixl_finds_the_plugin_that_pip_installed(world, place, module):
     assert files == [f"{packages}/.nixl_cu{major}.mesonpy.libs/plugins/libplugin_GANTRY.so" for major in (12, 13)]
     subprocess.run([python, "-m", "pip", "uninstall", "--quiet", "--yes", "gantry-nixl"], check=True)
     assert not any(os.path.exists(file) for file in files)
+
+
+def test_the_guide_does_what_it_says(place, folder):
+    """Its block "Run", with other folders, in an environment as its block "Install" makes it."""
+    python, _, numpy = place
+    install_plugin(python)
+    guide = (ROOT / "docs" / "getting_started_nixl.md").read_text()
+    script = re.search(r"## Run\n\n```sh\n(.*?)```", guide, re.S)[1].replace("/tmp/nixl-run", str(folder))
+    script = script.replace("build/release/bin", str(BIN_DIR)).replace("python3 - <<", f"{python} - <<")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=100, check=False, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": numpy})
+    assert re.search(r"prints `(.*?)`", guide)[1] in done.stdout, done.stderr
+    assert re.search(r"The line `(.*?)` says", guide)[1] in done.stderr

@@ -131,7 +131,7 @@ VENDOR_NAMES_ALLOWED = {
     r"^connectors/vllm/": r"(?i)\b(cuda|nvidia|amd)\b",
 }
 # Names that a tool or a language dictates.
-MAY_REPEAT = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "README.md"}
+MAY_REPEAT = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "setup.py", "README.md"}
 
 
 class Tree:

@@ -13,7 +13,8 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"gantry": ROOT / "client" / "python", "gantry_vllm": ROOT / "connectors" / "vllm"}
+PACKAGES = {"gantry": ROOT / "client" / "python", "gantry_nixl": ROOT / "connectors" / "nixl",
+            "gantry_vllm": ROOT / "connectors" / "vllm"}
 # Its one error is found unless callers see Any in place of the client's types.
 CALLER = "import gantry\ngantry.Client('/run/gantry', workload=7)\n"
 

@@ -19,13 +19,13 @@
 
 namespace gantry::nixl {
 
-class ViewTable {
+class BlockViews {
  public:
   // `memory` outlives it.
-  explicit ViewTable(LocalMemoryTable& memory) : memory_(memory) {}
-  ~ViewTable();
-  ViewTable(const ViewTable&) = delete;
-  ViewTable& operator=(const ViewTable&) = delete;
+  explicit BlockViews(LocalMemoryTable& memory) : memory_(memory) {}
+  ~BlockViews();
+  BlockViews(const BlockViews&) = delete;
+  BlockViews& operator=(const BlockViews&) = delete;
 
   // Null where there is none yet; then it is wanted. Makes no request.
   ViewHandle Find(const std::shared_ptr<Lease>& lease, const AgentCard& target,

@@ -1,4 +1,4 @@
-#include "connectors/nixl/transfer/view_table.h"
+#include "connectors/nixl/transfer/block_views.h"
 
 #include <algorithm>
 #include <utility>
@@ -66,7 +66,7 @@ bool MayComeYet(ErrorCode code) {
 
 }  // namespace
 
-ViewTable::~ViewTable() {
+BlockViews::~BlockViews() {
   std::jthread thread;
   {
     const MutexLock lock(mutex_);
@@ -76,7 +76,7 @@ ViewTable::~ViewTable() {
   changed_.NotifyAll();
 }
 
-ViewHandle ViewTable::Find(const std::shared_ptr<Lease>& lease, const AgentCard& target,
+ViewHandle BlockViews::Find(const std::shared_ptr<Lease>& lease, const AgentCard& target,
                            const BlockPlan& plan) {
   std::string key = target.agent + "/" + plan.key;
   const MutexLock lock(mutex_);
@@ -90,7 +90,7 @@ ViewHandle ViewTable::Find(const std::shared_ptr<Lease>& lease, const AgentCard&
   return entry.view;
 }
 
-void ViewTable::Drop(const AgentCard& target, const BlockPlan& plan) {
+void BlockViews::Drop(const AgentCard& target, const BlockPlan& plan) {
   ViewHandle dropped;
   const MutexLock lock(mutex_);
   const auto found = all_.find(target.agent + "/" + plan.key);
@@ -99,7 +99,7 @@ void ViewTable::Drop(const AgentCard& target, const BlockPlan& plan) {
   found->second.not_before = Clock::now() + kAgainAfter;
 }
 
-void ViewTable::Want(std::string key, const std::shared_ptr<Lease>& lease, const AgentCard& target,
+void BlockViews::Want(std::string key, const std::shared_ptr<Lease>& lease, const AgentCard& target,
                      const BlockPlan& plan) {
   Wanted wanted{std::move(key), lease, target, plan.block_bytes, {}};
   for (const BlockGroup& group : plan.groups) {
@@ -115,7 +115,7 @@ void ViewTable::Want(std::string key, const std::shared_ptr<Lease>& lease, const
   changed_.NotifyAll();
 }
 
-void ViewTable::Run(const std::stop_token& stop) {
+void BlockViews::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     Wanted wanted;
     {
@@ -142,7 +142,7 @@ void ViewTable::Run(const std::stop_token& stop) {
   }
 }
 
-ViewHandle ViewTable::Make(const Wanted& wanted, const std::stop_token& stop) {
+ViewHandle BlockViews::Make(const Wanted& wanted, const std::stop_token& stop) {
   std::vector<std::string> local, remote;
   std::vector<Pairs> groups;
   for (const Pairs& group : wanted.groups) {
@@ -175,7 +175,7 @@ ViewHandle ViewTable::Make(const Wanted& wanted, const std::stop_token& stop) {
   return nullptr;
 }
 
-bool ViewTable::Pause(milliseconds time, const std::stop_token& stop) {
+bool BlockViews::Pause(milliseconds time, const std::stop_token& stop) {
   const TimePoint until = Clock::now() + time;
   MutexLock lock(mutex_);
   while (!stop.stop_requested() && Clock::now() < until) changed_.WaitUntil(lock, until);
