@@ -59,12 +59,21 @@ constexpr Field kPeerFields[] = {
     TextField<&PeerBody::node_id>("node_id", kOptional, kNodeIdBytesMax),
 };
 
+Status TakeTransfersWord(void* object, std::string&& word) {
+  if (word != "all" && word != "none") {
+    return Fail(ErrorCode::kInvalidArgument, "this is neither 'all' nor 'none'");
+  }
+  static_cast<PollBody*>(object)->has_transfers = word == "all";
+  return {};
+}
+
 constexpr Field kPollFields[] = {
     NameField<&PollBody::workload>("workload", kRequired),
     NumberField<&PollBody::cursor>("cursor", kOptional),
     NumberField<&PollBody::max>("max", kOptional, 1, kPollEventsMax),
     NumberField<&PollBody::wait_ms>("wait_ms", kOptional),
     NumberField<&PollBody::acknowledge>("acknowledge", kOptional),
+    ReadTextField("transfers", FieldKind::kText, kOptional, TakeTransfersWord),
 };
 
 constexpr Field PeerNameField() {

@@ -48,6 +48,7 @@ struct PollBody {
   std::optional<uint64_t> max;
   std::optional<uint64_t> wait_ms;
   std::optional<uint64_t> acknowledge;  // absent: cursor
+  bool has_transfers = true;            // "transfers": "all" or "none"
 };
 
 // POST /v1/notifications

@@ -89,7 +89,7 @@ Result<http::Response> PollCompletions(const ApiDependencies& api, const http::R
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
   ASSIGN_OR_RETURN(const AskedWaits::Wait wait,
                    api.waits.Begin(request, body.workload, body.wait_ms));
-  const engine::EventReader reader{body.workload, generation};
+  const engine::EventReader reader{body.workload, generation, body.has_transfers};
   api.events.Acknowledge(reader, body.acknowledge.value_or(body.cursor.value_or(0)));
   const uint64_t cursor = body.cursor.value_or(api.events.last_sequence());
   const engine::EventLog::Page page =

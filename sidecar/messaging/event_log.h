@@ -51,8 +51,10 @@ struct Event {
 struct EventReader {
   std::string_view workload;
   uint64_t generation = 0;
+  bool has_transfers = true;  // it sees the ends of transfers
 
   bool Sees(const Event& event) const {
+    if (!has_transfers && event.type == EventType::kTransfer) return false;
     if (event.workload.empty()) return true;
     return event.workload == workload &&
            (generation == 0 || event.workload_generation == generation);

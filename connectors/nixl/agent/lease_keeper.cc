@@ -20,11 +20,13 @@ constexpr milliseconds kPauseMax{2'000};
 constexpr milliseconds kConflictWait{3'000};
 constexpr uint64_t kCloseMs = 1'000;
 
-std::string PollBody(const std::string& workload, std::optional<uint64_t> cursor,
-                     uint64_t wait_ms) {
+// `has_filter`: ends of transfers are left out, as each transfer is asked for.
+std::string PollBody(const std::string& workload, std::optional<uint64_t> cursor, uint64_t wait_ms,
+                     bool has_filter) {
   wire::BodyWriter out(wire::BodyFormat::kJson);
   out.BeginObject().Field("workload", workload).Field("max", kEventsMax);
   if (cursor) out.Field("cursor", *cursor);
+  if (has_filter) out.Field("transfers", "none");
   return out.Field("wait_ms", wait_ms).EndObject().Take();
 }
 
@@ -59,7 +61,7 @@ Result<std::unique_ptr<LeaseKeeper>> LeaseKeeper::Start(PluginConfig config, std
   // What an earlier agent of this name was told is not for this one.
   ASSIGN_OR_RETURN(const std::string page,
                    lease->Request("POST", "/v1/completions:poll",
-                                  PollBody(keeper->workload_, std::nullopt, 0), 0));
+                                  PollBody(keeper->workload_, std::nullopt, 0, false), 0));
   {
     const MutexLock lock(keeper->mutex_);
     keeper->lease_ = std::move(lease);
@@ -105,11 +107,16 @@ void LeaseKeeper::Listen(Lease& lease, const std::stop_token& stop) {
     const MutexLock lock(mutex_);
     cursor = cursor_;
   }
-  const auto page =
-      lease.Request("POST", "/v1/completions:poll", PollBody(workload_, cursor, kPollMs), kPollMs);
+  const auto page = lease.Request("POST", "/v1/completions:poll",
+                                  PollBody(workload_, cursor, kPollMs, has_filter_), kPollMs);
   if (!page) {
     if (stop.stop_requested()) return;
     if (IsLost(page.error().code)) return Lose(lease, page.error());
+    // A sidecar of before knows no filter.
+    if (has_filter_ && page.error().code == ErrorCode::kMalformedBody) {
+      has_filter_ = false;
+      return;
+    }
     if (page.error().code == ErrorCode::kDeadlineExceeded) lease.NoteSilence();
     return Pause(kPauseMin, stop);
   }
@@ -146,6 +153,7 @@ void LeaseKeeper::Reopen(const std::stop_token& stop) {
   plugin_log::Info("the sidecar is back; memory and peers are known to it again");
   const MutexLock lock(mutex_);
   lease_ = *std::move(opened);
+  has_filter_ = true;
   cursor_ = 0;  // a new sidecar has nothing of before
 }
 

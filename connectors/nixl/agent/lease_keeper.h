@@ -2,6 +2,7 @@
 // Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -46,6 +47,7 @@ class LeaseKeeper {
   const PluginConfig config_;
   const std::string workload_;
   const Listener listener_;
+  std::atomic<bool> has_filter_{true};  // the sidecar can leave out events of transfers
   mutable Mutex mutex_;
   Condition stopped_;  // NOLINT: a condition guards nothing
   std::shared_ptr<Lease> lease_ GUARDED_BY(mutex_);

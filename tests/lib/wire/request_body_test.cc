@@ -361,6 +361,10 @@ TEST(RequestBodiesTest, ReadTheSmallOnes) {
   EXPECT_EQ(ReadResumeBody(kJson, R"({"workload":"a","drain_ms":1})").error().field, "/drain_ms");
   EXPECT_EQ(ReadPeerBody(kJson, R"({"address":"unix:/x"})")->address, "unix:/x");
   EXPECT_EQ(ReadPollBody(kJson, R"({"workload":"a","cursor":3,"max":0})").error().field, "/max");
+  EXPECT_TRUE(ReadPollBody(kJson, R"({"workload":"a"})")->has_transfers);
+  EXPECT_FALSE(ReadPollBody(kJson, R"({"workload":"a","transfers":"none"})")->has_transfers);
+  EXPECT_EQ(ReadPollBody(kJson, R"({"workload":"a","transfers":"some"})").error().field,
+            "/transfers");
 }
 
 }  // namespace

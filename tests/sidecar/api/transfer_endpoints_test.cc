@@ -224,6 +224,17 @@ TEST_F(TransferEndpointsTest, EventsArePolledAfterACursor) {
   EXPECT_TRUE(json::parse(response.body)["events"].empty());
 }
 
+TEST_F(TransferEndpointsTest, EventsArePolledWithoutTransfers) {
+  client_->Post("/v1/transfers?wait_ms=5000", Body(R"("ranges":[[0,0,0,0,64]],"id":"t")"));
+  events_.Append({0, engine::EventType::kPeerUp, {}, "prefill", {}, nullptr});
+  const http::RawResponse response = client_->Post(
+      "/v1/completions:poll", R"({"workload":"a","cursor":0,"wait_ms":2000,"transfers":"none"})");
+  const json page = json::parse(response.body);
+  ASSERT_EQ(page["events"].size(), 1u) << response.body;
+  EXPECT_EQ(page["events"][0]["subject"], "prefill");
+  EXPECT_EQ(page["cursor"], events_.last_sequence());
+}
+
 TEST_F(TransferEndpointsTest, EventsOfAnEarlierRegistrationAreNotSeen) {
   const std::string ranges = R"("ranges":[[0,0,0,0,64]])";
   client_->Post("/v1/transfers?wait_ms=5000", Body(ranges + R"(,"id":"before")"));
