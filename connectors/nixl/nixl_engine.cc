@@ -116,8 +116,13 @@ NixlStatus NixlEngine::checkXfer(BackendReqH* handle) const {
 NixlStatus NixlEngine::releaseReqH(BackendReqH* handle) const {
   return Guard("a transfer is not released", [&]() -> NixlStatus {
     auto* transfer = static_cast<NixlTransfer*>(handle);
-    // As long as bytes may move the caller keeps the handle, and the blocks.
-    if (!transfer->Stop()) return NixlStatus::kRepostActive;
+    // As long as bytes may move the caller keeps the handle, and the blocks. NIXL may forget a
+    // handle all the same: then it stays, as its transfer does.
+    if (!transfer->Stop()) {
+      plugin_log::Warning("a transfer with agent '" + transfer->agent() +
+                          "' is not released: its bytes may still move");
+      return NixlStatus::kRepostActive;
+    }
     delete transfer;
     return NixlStatus::kSuccess;
   });

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from agents import Failed, introduce
@@ -15,6 +16,10 @@ def workers_of(sidecar):
     return [worker["pid"] for worker in answer["workers"]]
 
 
+def state_of(task):
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 class Stopped:
     """The copy workers of a sidecar stand still: what is posted meanwhile goes on until they run."""
 
@@ -24,6 +29,8 @@ class Stopped:
     def __enter__(self):
         for pid in self._pids:
             os.kill(pid, signal.SIGSTOP)
+        while any(state_of(task) not in "Tt" for pid in self._pids for task in Path(f"/proc/{pid}/task").iterdir()):
+            pass
 
     def __exit__(self, *_):
         for pid in self._pids:
@@ -43,6 +50,7 @@ def pair(world):
         addresses.append(agents[-1].allocate("kv", SIZE))
         agents[-1].register("kv", 0, SIZE)
     introduce(*agents)
+    move(agents, addresses, "READ")  # from now on all is mapped, and a transfer is admitted without the workers
     return agents, addresses, sidecars
 
 
@@ -64,17 +72,23 @@ def prepare(agents, addresses, handle="read", size=SIZE):
 
 
 def test_a_handle_is_released_only_when_it_is_quiet(pair):
+    """The first release is refused. NIXL up to 1.5.1 takes a second one for granted: that one comes back when no byte can move."""
     agents, addresses, sidecars = pair
     prepare(agents, addresses)
     with Stopped(sidecars[1]):
         assert agents[1].post("read") == "PROC"
         with pytest.raises(Failed):
-            agents[1].release("read")
-        with pytest.raises(Failed):
             agents[1].post("read")
-    outcome(agents[1], "read")
-    agents[1].release("read")
+        with pytest.raises(Failed):
+            agents[1].release("read")
+        assert "stopping" in states_at(sidecars[1])
+        agents[1].release("read")
+        assert sorted(states_at(sidecars[1])) == ["cancelled", "succeeded"]
     move(agents, addresses, "READ")
+
+
+def states_at(sidecar):
+    return [transfer["state"] for transfer in sidecar.ask("GET", "/v1/transfers?workload=nixl-two")[1]["transfers"]]
 
 
 def test_an_agent_dies_in_a_transfer_and_comes_back(world, pair):

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import sys
 from pathlib import Path
@@ -50,6 +51,21 @@ def prepare(pair, shape, options):
     reader.prepare(f"{shape}", "READ", *rows, source.name, ("VRAM", "VRAM") if options.memory == "gpu" else ("DRAM", "DRAM"))
 
 
+class Turn:
+    """The agents of all other backends stand still: some of them poll."""
+
+    def __init__(self, pairs, backend):
+        self._others = [agent.process for name, (agents, _) in pairs.items() if name != backend for agent in agents]
+
+    def __enter__(self):
+        for process in self._others:
+            process.send_signal(signal.SIGSTOP)
+
+    def __exit__(self, *_):
+        for process in self._others:
+            process.send_signal(signal.SIGCONT)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("site", type=Path, help="folder with NIXL 1.5.1 and this plugin in its folder of plugins")
@@ -72,12 +88,14 @@ def main():
         pairs = {backend: open_pair(backend, options, folder, stack, flags, nodes) for backend in BACKENDS}
         for backend, pair in pairs.items():
             for shape in SHAPES[options.memory]:
-                prepare(pair, shape, options)
-                pair[0][0].finish_often(f"{shape}", 10)  # views and connections are made meanwhile
+                with Turn(pairs, backend):
+                    prepare(pair, shape, options)
+                    pair[0][0].finish_often(f"{shape}", 10)  # views and connections are made meanwhile
         for _ in range(options.rounds):
             for shape in SHAPES[options.memory]:
                 for backend, ((reader, _), _) in pairs.items():
-                    took.setdefault((shape, backend), []).extend(reader.finish_often(f"{shape}", options.times))
+                    with Turn(pairs, backend):
+                        took.setdefault((shape, backend), []).extend(reader.finish_often(f"{shape}", options.times))
         for agent in pairs["GANTRY"][0]:
             print("".join(line for line in agent.log.splitlines(True) if line.startswith("gantry-nixl")), end="")
     print(json.dumps(vars(options), default=str))

@@ -77,7 +77,7 @@ BlockViews::~BlockViews() {
 }
 
 ViewHandle BlockViews::Find(const std::shared_ptr<Lease>& lease, const AgentCard& target,
-                           const BlockPlan& plan) {
+                            const BlockPlan& plan) {
   std::string key = target.agent + "/" + plan.key;
   const MutexLock lock(mutex_);
   Entry& entry = all_[key];
@@ -100,7 +100,7 @@ void BlockViews::Drop(const AgentCard& target, const BlockPlan& plan) {
 }
 
 void BlockViews::Want(std::string key, const std::shared_ptr<Lease>& lease, const AgentCard& target,
-                     const BlockPlan& plan) {
+                      const BlockPlan& plan) {
   Wanted wanted{std::move(key), lease, target, plan.block_bytes, {}};
   for (const BlockGroup& group : plan.groups) {
     Pairs& pairs = wanted.groups.emplace_back();

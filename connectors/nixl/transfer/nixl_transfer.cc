@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <thread>
 
 #include "connectors/nixl/agent/peer_agents.h"
 #include "connectors/nixl/transfer/nixl_status.h"
@@ -17,6 +18,10 @@ constexpr milliseconds kQuietAfterLoss{1'000};
 // A peer that moves the bytes itself sees the loss, and stops within this.
 constexpr milliseconds kPeerQuietAfterLoss =
     wire::kSilenceMax + wire::kExecutionEndMax + wire::kExecutionEndCall + kQuietAfterLoss;
+
+// How long a release waits: the first one, and those after it, when a sidecar's limit has passed.
+constexpr milliseconds kFirstStop{10};
+constexpr milliseconds kLaterStop = wire::kQuiesceMax + wire::kExecutionMargin;
 
 // Small transfers are over within the request that begins them.
 constexpr uint64_t kSmallBytes = 1 << 20;
@@ -51,6 +56,7 @@ Status NixlTransfer::Submit(Post post) {
     return Fail(ErrorCode::kSidecarLost, "the sidecar gave no answer in time a moment ago");
   post_ = std::move(post);
   transfer_ = nullptr;
+  was_stopped_ = false;
   last_ = {};
   posted_ = next_look_ = Clock::now();
   return Send();
@@ -194,14 +200,21 @@ TransferEnd NixlTransfer::End(std::optional<Error> error) {
 
 bool NixlTransfer::Stop() {
   const MutexLock lock(mutex_);
+  const milliseconds wait = was_stopped_ ? kLaterStop : kFirstStop;
+  if (state_ == State::kIdle) return true;
+  was_stopped_ = true;
   if (state_ == State::kRunning && !post_.lease->IsSilent()) {
     gantry_transfer_status status = {};
     status.state = -1;
-    const Status asked = Take(gantry_transfer_cancel(transfer_.get(), 0, &status));
+    const auto wait_ms = static_cast<uint64_t>(wait.count());
+    const Status asked = Take(gantry_transfer_cancel(transfer_.get(), wait_ms, &status));
     if (!asked && status.state < 0) NoteFailure(asked.error());
     if (status.state >= GANTRY_SUCCEEDED) state_ = State::kIdle;
   }
-  if (state_ == State::kLost && Clock::now() >= next_look_) state_ = State::kIdle;
+  if (state_ == State::kLost && next_look_ - Clock::now() <= wait) {
+    std::this_thread::sleep_until(next_look_);
+    state_ = State::kIdle;
+  }
   return state_ == State::kIdle;
 }
 

@@ -56,7 +56,8 @@ class NixlTransfer : public BackendReqH {
   Status Submit(Post post);
   // Nothing while it goes on. It is told of its end once.
   std::optional<TransferEnd> Look();
-  // Asks it to stop. Returns whether it is over.
+  // Asks it to stop. Returns whether it is over. The first time it waits for a moment. NIXL takes
+  // a second release for granted, so that one waits until the transfer has to be quiet.
   bool Stop();
   bool is_active() const;
   // Why the last transfer took no faster path, for a person; empty: it took the fastest.
@@ -86,6 +87,7 @@ class NixlTransfer : public BackendReqH {
   Owned<gantry_transfer> transfer_ GUARDED_BY(mutex_);
   gantry_transfer_status last_ GUARDED_BY(mutex_) = {};
   TimePoint posted_ GUARDED_BY(mutex_);
+  bool was_stopped_ GUARDED_BY(mutex_) = false;
   TimePoint next_look_ GUARDED_BY(mutex_);  // kLost: when it is quiet
 };
 
