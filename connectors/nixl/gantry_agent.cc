@@ -98,7 +98,8 @@ NixlStatus GantryAgent::Look(NixlTransfer& transfer) {
   const auto end = transfer.Look();
   if (!end) return transfer.is_active() ? NixlStatus::kInProgress : NixlStatus::kNotPosted;
   if (end->error) {
-    plugin_log::Warning("a transfer with agent '" + transfer.agent() + "' failed", *end->error);
+    plugin_log::Seldom(failed_log_, "a transfer with agent '" + transfer.agent() + "' failed",
+                       *end->error);
     const auto target = CardOf(transfer.agent());
     if (target && transfer.blocks()) views_.Drop(*target, *transfer.blocks());
   } else {

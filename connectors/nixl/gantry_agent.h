@@ -13,6 +13,7 @@
 #include "connectors/nixl/transfer/path_log.h"
 #include "connectors/nixl/transfer/transfer_costs.h"
 #include "connectors/nixl/transfer/block_views.h"
+#include "lib/base/log_rate_limiter.h"
 
 namespace gantry::nixl {
 
@@ -61,6 +62,7 @@ class GantryAgent {
   TransferCosts costs_;
   std::atomic<uint64_t> numbers_{0};  // of transfers and messages
   PathLog paths_;
+  log::RateLimiter failed_log_;
   std::unique_ptr<LeaseKeeper> keeper_;  // ends before the rest; constant after Open
   BlockViews views_;                      // ends first
 };

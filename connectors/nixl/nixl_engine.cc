@@ -24,7 +24,8 @@ NixlStatus Guard(const char* what, Work work) noexcept {
       } else {
         const Status done = work();
         if (done) return NixlStatus::kSuccess;
-        plugin_log::Warning(what, done.error());
+        static log::RateLimiter limiter;  // one for each caller of this template
+        plugin_log::Seldom(limiter, what, done.error());
         return StatusOf(done.error().code);
       }
     } catch (const std::exception& failure) {
@@ -119,8 +120,9 @@ NixlStatus NixlEngine::releaseReqH(BackendReqH* handle) const {
     // As long as bytes may move the caller keeps the handle, and the blocks. NIXL may forget a
     // handle all the same: then it stays, as its transfer does.
     if (!transfer->Stop()) {
-      plugin_log::Warning("a transfer with agent '" + transfer->agent() +
-                          "' is not released: its bytes may still move");
+      static log::RateLimiter limiter;
+      plugin_log::Seldom(limiter, "a transfer with agent '" + transfer->agent() +
+                                      "' is not released: its bytes may still move");
       return NixlStatus::kRepostActive;
     }
     delete transfer;

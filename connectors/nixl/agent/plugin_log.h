@@ -14,7 +14,9 @@ void Warning(std::string_view text);
 // The error's message and hint behind `what`.
 void Warning(std::string_view what, const Error& error);
 
-// For what another agent can cause as often as it likes: one line in ten seconds.
+// For what can happen in each step of an engine, or whenever another agent likes: one line in ten
+// seconds, which says how many more there were.
 void Seldom(log::RateLimiter& limiter, std::string_view text);
+void Seldom(log::RateLimiter& limiter, std::string_view what, const Error& error);
 
 }  // namespace gantry::nixl::plugin_log
