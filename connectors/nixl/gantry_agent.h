@@ -9,10 +9,10 @@
 #include "connectors/nixl/agent/lease_keeper.h"
 #include "connectors/nixl/agent/local_memory.h"
 #include "connectors/nixl/agent/peer_agents.h"
+#include "connectors/nixl/transfer/block_views.h"
 #include "connectors/nixl/transfer/nixl_transfer.h"
 #include "connectors/nixl/transfer/path_log.h"
 #include "connectors/nixl/transfer/transfer_costs.h"
-#include "connectors/nixl/transfer/block_views.h"
 #include "lib/base/log_rate_limiter.h"
 
 namespace gantry::nixl {
@@ -64,7 +64,7 @@ class GantryAgent {
   PathLog paths_;
   log::RateLimiter failed_log_;
   std::unique_ptr<LeaseKeeper> keeper_;  // ends before the rest; constant after Open
-  BlockViews views_;                      // ends first
+  BlockViews views_;                     // ends first
 };
 
 }  // namespace gantry::nixl

@@ -116,9 +116,10 @@ def test_memory_that_is_registered_no_more_is_refused_by_a_view_too(pair):
 
 
 def test_memory_is_free_when_it_is_deregistered(pair):
-    """Its blocks are offered beside it, and go with it."""
+    """Its blocks are offered beside it, and go with it, even if a handle is left."""
     agents, layers, sidecars = pair
     read_by_a_view(agents, layers, MINE, THEIRS)
+    agents[1].prepare("left", "READ", [(layers[1][0], BLOCK)], [(layers[0][0], BLOCK)], "one")
     for agent in agents:
         for i in range(LAYERS):
             agent.deregister(f"layer {i}")

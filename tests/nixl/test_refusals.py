@@ -58,4 +58,6 @@ def test_metadata_that_is_not_gantrys_is_refused(world):
     blob = agents[0].metadata()
     agents[1].unload("one")
     refused(agents[1], "the metadata's connection info is not Gantry's", "load", blob.replace(b'"gantry":1', b'"gantry":9'))
+    with pytest.raises(Failed, match="NIXL_ERR_INVALID_PARAM"):  # of another agent than it says
+        agents[1].load(blob.replace(b"one", b"six", 1))
     introduce(*agents)
