@@ -35,28 +35,26 @@ void Inbox::Hear(const std::string& page) {
                          "a notification to " + fields->Text(event + "delivery/to") +
                              " was not delivered: " + fields->Text(event + "delivery/error/code"));
     }
-    if (type == "notification") HearMessage(*fields, event + "notification/");
+    if (type != "notification") continue;
+    if (const Status heard = HearMessage(*fields, event + "notification/"); !heard)
+      plugin_log::Seldom(dropped_log, "a notification is dropped", heard.error());
   }
 }
 
-void Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at) {
-  const Status heard = [&]() -> Status {
-    ASSIGN_OR_RETURN(const std::string message, ParseBase64(fields.Text(at + "message")));
-    if (IsLayoutRequest(message)) {
-      ASSIGN_OR_RETURN(const LayoutRequest request, ReadLayoutRequest(message));
-      asked_(request);
-      return {};
-    }
-    ASSIGN_OR_RETURN(auto joined, joiner_.Join(fields.Text(at + "from_peer"),
-                                               fields.Text(at + "from_workload"), message));
-    if (!joined) return {};
-    const MutexLock lock(mutex_);
-    arrived_.push_back(*std::move(joined));
-    has_some_ = true;
+Status Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at) {
+  ASSIGN_OR_RETURN(const std::string message, ParseBase64(fields.Text(at + "message")));
+  if (IsLayoutRequest(message)) {
+    ASSIGN_OR_RETURN(const LayoutRequest request, ReadLayoutRequest(message));
+    asked_(request);
     return {};
-  }();
-  if (!heard)
-    plugin_log::Seldom(dropped_log, "a notification is dropped: " + heard.error().message);
+  }
+  ASSIGN_OR_RETURN(auto joined, joiner_.Join(fields.Text(at + "from_peer"),
+                                             fields.Text(at + "from_workload"), message));
+  if (!joined) return {};
+  const MutexLock lock(mutex_);
+  arrived_.push_back(*std::move(joined));
+  has_some_ = true;
+  return {};
 }
 
 void Inbox::TakeAll(Notifications& taken) {

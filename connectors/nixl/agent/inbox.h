@@ -26,7 +26,7 @@ class Inbox {
   void TakeAll(Notifications& taken);
 
  private:
-  void HearMessage(const wire::BodyFields& fields, const std::string& at) REQUIRES(hearing_);
+  Status HearMessage(const wire::BodyFields& fields, const std::string& at) REQUIRES(hearing_);
 
   const std::function<void(const LayoutRequest&)> asked_;
   std::atomic<bool> has_some_{false};

@@ -15,7 +15,6 @@ constexpr size_t kPairsMax = 4096;
 struct BlockLists {
   std::vector<uint64_t> local;
   std::vector<uint64_t> remote;
-  bool operator==(const BlockLists&) const = default;
 };
 using PairKey = std::pair<uint32_t, uint32_t>;
 
@@ -66,7 +65,8 @@ std::optional<BlockPlan> BlocksOf(const TransferRanges& ranges) {
   plan.block_bytes = block_bytes;
   auto pairs = ListsOfPairs(ranges.ranges, block_bytes);
   if (pairs.size() > kPairsMax) return std::nullopt;
-  for (auto& [pair, lists] : pairs) {
+  for (auto& [pair, lists_of_pair] : pairs) {
+    BlockLists& lists = lists_of_pair;  // a lambda takes no structured binding
     const auto same = std::find_if(plan.groups.begin(), plan.groups.end(), [&](const auto& group) {
       return group.local_blocks == lists.local && group.remote_blocks == lists.remote;
     });
