@@ -21,7 +21,12 @@ Result<std::unique_ptr<GantryAgent>> GantryAgent::Open(const PluginConfig& confi
     agent->memory_.RegisterAll(lease);
     agent->peers_.LoadAll(lease);
   };
-  listener.heard = [agent = agent.get()](const std::string& page) { agent->inbox_.Hear(page); };
+  listener.heard = [agent = agent.get()](const std::shared_ptr<Lease>& lease,
+                                         const std::string& page) {
+    agent->inbox_.Hear(page, [&](const LayoutRequest& request) {
+      agent->memory_.Offer(lease, request.block_bytes, request.buffers);
+    });
+  };
   ASSIGN_OR_RETURN(agent->keeper_,
                    LeaseKeeper::Start(config, agent->workload_, std::move(listener)));
   return agent;
@@ -88,10 +93,6 @@ Status GantryAgent::Post(NixlTransfer& transfer, const std::string* text) {
   views_.Drop(post.target, *blocks);
   post.view = nullptr;
   return transfer.Submit(std::move(post));
-}
-
-void GantryAgent::Offer(const LayoutRequest& request) {
-  if (const auto held = lease()) memory_.Offer(*held, request.block_bytes, request.buffers);
 }
 
 NixlStatus GantryAgent::Look(NixlTransfer& transfer) {

@@ -41,13 +41,7 @@ class GantryAgent {
 
  private:
   GantryAgent(const PluginConfig& config, std::string name)
-      : config_(config),
-        name_(std::move(name)),
-        workload_(WorkloadOf(name_)),
-        inbox_([this](const LayoutRequest& request) { Offer(request); }),
-        views_(memory_) {}
-
-  void Offer(const LayoutRequest& request);
+      : config_(config), name_(std::move(name)), workload_(WorkloadOf(name_)), views_(memory_) {}
 
   Status SendParts(const Lease& lease, const AgentCard& target,
                    const std::vector<std::string>& parts, size_t count);

@@ -17,7 +17,7 @@ log::RateLimiter lost_log, failed_log, dropped_log;
 
 }  // namespace
 
-void Inbox::Hear(const std::string& page) {
+void Inbox::Hear(const std::string& page, const Asked& asked) {
   static constexpr std::array<std::string_view, 8> kKeys = {
       "type", "from_peer", "from_workload", "message", "lost", "delivered", "to", "code"};
   const auto fields = wire::BodyFields::Read(page, kKeys);
@@ -36,16 +36,17 @@ void Inbox::Hear(const std::string& page) {
                              " was not delivered: " + fields->Text(event + "delivery/error/code"));
     }
     if (type != "notification") continue;
-    if (const Status heard = HearMessage(*fields, event + "notification/"); !heard)
+    if (const Status heard = HearMessage(*fields, event + "notification/", asked); !heard)
       plugin_log::Seldom(dropped_log, "a notification is dropped", heard.error());
   }
 }
 
-Status Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at) {
+Status Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at,
+                          const Asked& asked) {
   ASSIGN_OR_RETURN(const std::string message, ParseBase64(fields.Text(at + "message")));
   if (IsLayoutRequest(message)) {
     ASSIGN_OR_RETURN(const LayoutRequest request, ReadLayoutRequest(message));
-    asked_(request);
+    asked(request);
     return {};
   }
   ASSIGN_OR_RETURN(auto joined, joiner_.Join(fields.Text(at + "from_peer"),

@@ -17,18 +17,18 @@ namespace gantry::nixl {
 
 class Inbox {
  public:
-  // `asked`: is called with each request for blocks, by the thread that hears.
-  explicit Inbox(std::function<void(const LayoutRequest&)> asked) : asked_(std::move(asked)) {}
+  using Asked = std::function<void(const LayoutRequest&)>;
 
-  // The events of a page of POST /v1/completions:poll. Called by one thread.
-  void Hear(const std::string& page);
+  // The events of a page of POST /v1/completions:poll. `asked` is called with each request for
+  // blocks. Called by one thread.
+  void Hear(const std::string& page, const Asked& asked);
   // Appends what has arrived.
   void TakeAll(Notifications& taken);
 
  private:
-  Status HearMessage(const wire::BodyFields& fields, const std::string& at) REQUIRES(hearing_);
+  Status HearMessage(const wire::BodyFields& fields, const std::string& at, const Asked& asked)
+      REQUIRES(hearing_);
 
-  const std::function<void(const LayoutRequest&)> asked_;
   std::atomic<bool> has_some_{false};
   Mutex hearing_;
   MessageJoiner joiner_ GUARDED_BY(hearing_);

@@ -94,38 +94,38 @@ std::shared_ptr<Lease> LeaseKeeper::lease() const {
 void LeaseKeeper::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     if (const auto current = lease()) {
-      Listen(*current, stop);
+      Listen(current, stop);
     } else {
       Reopen(stop);
     }
   }
 }
 
-void LeaseKeeper::Listen(Lease& lease, const std::stop_token& stop) {
+void LeaseKeeper::Listen(const std::shared_ptr<Lease>& lease, const std::stop_token& stop) {
   std::optional<uint64_t> cursor;
   {
     const MutexLock lock(mutex_);
     cursor = cursor_;
   }
-  const auto page = lease.Request("POST", "/v1/completions:poll",
-                                  PollBody(workload_, cursor, kPollMs, has_filter_), kPollMs);
+  const auto page = lease->Request("POST", "/v1/completions:poll",
+                                   PollBody(workload_, cursor, kPollMs, has_filter_), kPollMs);
   if (!page) {
     if (stop.stop_requested()) return;
-    if (IsLost(page.error().code)) return Lose(lease, page.error());
+    if (IsLost(page.error().code)) return Lose(*lease, page.error());
     // A sidecar of before knows no filter.
     if (has_filter_ && page.error().code == ErrorCode::kMalformedBody) {
       has_filter_ = false;
       return;
     }
-    if (page.error().code == ErrorCode::kDeadlineExceeded) lease.NoteSilence();
+    if (page.error().code == ErrorCode::kDeadlineExceeded) lease->NoteSilence();
     return Pause(kPauseMin, stop);
   }
-  lease.NoteAnswer();
+  lease->NoteAnswer();
   {
     const MutexLock lock(mutex_);
     cursor_ = CursorOf(*page);
   }
-  listener_.heard(*page);
+  listener_.heard(lease, *page);
 }
 
 void LeaseKeeper::Lose(Lease& lease, const Error& why) {

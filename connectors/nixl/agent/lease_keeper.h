@@ -17,10 +17,10 @@ namespace gantry::nixl {
 class LeaseKeeper {
  public:
   // Both are called by the keeper's thread. `renewed`: with each lease but the first, before
-  // others get it. `heard`: with each page of events, as JSON.
+  // others get it. `heard`: with each page of events, as JSON, of that lease.
   struct Listener {
     std::function<void(const std::shared_ptr<Lease>&)> renewed;
-    std::function<void(const std::string&)> heard;
+    std::function<void(const std::shared_ptr<Lease>&, const std::string&)> heard;
   };
 
   // Fails where the first lease is not to be had.
@@ -39,7 +39,7 @@ class LeaseKeeper {
 
   void Run(const std::stop_token& stop);
   // Waits for events and passes them on.
-  void Listen(Lease& lease, const std::stop_token& stop);
+  void Listen(const std::shared_ptr<Lease>& lease, const std::stop_token& stop);
   void Reopen(const std::stop_token& stop);
   void Lose(Lease& lease, const Error& why);
   void Pause(milliseconds time, const std::stop_token& stop);

@@ -19,8 +19,8 @@ void Check(std::string_view text) {
   MessageJoiner joiner;
   for (int turn = 0; turn < 2; ++turn)
     static_cast<void>(joiner.Join("peer", WorkloadOf(text.substr(0, 8)), text));
-  Inbox inbox([](const LayoutRequest&) {});
-  inbox.Hear(std::string(text));
+  Inbox inbox;
+  inbox.Hear(std::string(text), [](const LayoutRequest&) {});
   Notifications taken;
   inbox.TakeAll(taken);
 }
