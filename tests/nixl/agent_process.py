@@ -83,9 +83,9 @@ class AgentCommands:
         self.memories, self.registrations, self.handles, self.lists = {}, {}, {}, {}
         self.agent, self.backends = None, []
 
-    def open(self, name, parameters, backend="GANTRY"):
+    def open(self, name, parameters, backend="GANTRY", telemetry=False):
         self.backends = [backend]
-        self.agent = self.api.nixl_agent(name, self.api.nixl_agent_config(backends=[]))
+        self.agent = self.api.nixl_agent(name, self.api.nixl_agent_config(backends=[], capture_telemetry=telemetry))
         self.agent.create_backend(backend, parameters)
 
     def plugins(self):
@@ -162,6 +162,10 @@ class AgentCommands:
             if state != "DONE":
                 return state
         return took
+
+    def telemetry(self, handle):
+        """Bytes that NIXL counted of the handle's transfer."""
+        return self.agent.get_xfer_telemetry(self.handles[handle]).totalBytes
 
     def release(self, handle):
         self.agent.release_xfer_handle(self.handles[handle])

@@ -63,7 +63,7 @@ class World:
     """Sidecars and agents of one case."""
 
     def __init__(self, environment, wheels, folder, stack):
-        self._environment, self._wheels, self.folder, self._stack = environment, wheels, folder, stack
+        self.environment, self._wheels, self.folder, self._stack = environment, wheels, folder, stack
 
     def sidecar(self, name, **options):
         sidecar = end_to_end.SidecarProcess(name, self.folder, **options)
@@ -72,14 +72,17 @@ class World:
 
     def process(self, name, wheel=NEWEST, **variables):
         """An agent's process, in which no agent is yet."""
-        python = self._environment / "venv" / "bin" / "python"
-        agent = Agent(python, install(self._environment, wheel, self._wheels), name, self.folder, wheel, **variables)
+        return self.process_at(install(self.environment, wheel, self._wheels), name, wheel, **variables)
+
+    def process_at(self, place, name, wheel=NEWEST, **variables):
+        python = self.environment / "venv" / "bin" / "python"
+        agent = Agent(python, place, name, self.folder, wheel, **variables)
         self._stack.callback(agent.kill)
         return agent
 
-    def agent(self, name, sidecar, wheel=NEWEST, parameters=None, **variables):
+    def agent(self, name, sidecar, wheel=NEWEST, parameters=None, telemetry=False, **variables):
         agent = self.process(name, wheel, **variables)
-        agent.open(name, {"run_dir": str(sidecar.run_dir), **(parameters or {})})
+        agent.open(name, {"run_dir": str(sidecar.run_dir), **(parameters or {})}, telemetry=telemetry)
         return agent
 
 

@@ -1,7 +1,7 @@
 """Each thing that cannot be done is refused, and the plugin's line says why and what to do."""
 
 import pytest
-from agents import REFUSED, Failed, introduce
+from agents import NEWEST, REFUSED, Failed, install, introduce
 from test_transfers import pair_of
 
 SIZE = 1 << 20
@@ -17,6 +17,24 @@ def test_an_older_nixl_is_refused_when_it_loads_the_plugin(world):
     process = world.process("one", REFUSED)
     refused(process, "is older than 1.0 or newer than the plugin knows (the plugin works with NIXL 1.0.1 to 1.5.1)", "open", "one", {},
             error="NIXL_ERR_NOT_FOUND")
+
+
+def newer_nixl(world):
+    """The newest wheel, which says that it is of a later version."""
+    place = install(world.environment, NEWEST, world.folder)
+    for info in place.glob("nixl_cu*.dist-info"):
+        info.rename(info.with_name(info.name.replace("1.5.1", "1.6.0")))
+    return place
+
+
+def test_a_newer_nixl_is_refused(world):
+    process = world.process_at(newer_nixl(world), "one")
+    refused(process, "NIXL 1.6.0 is newer than the plugin knows", "open", "one", {}, error="NIXL_ERR_NOT_FOUND")
+
+
+def test_a_newer_nixl_is_taken_at_the_users_risk(world):
+    process = world.process_at(newer_nixl(world), "one", GANTRY_NIXL_ANY_VERSION="1")
+    process.open("one", {"run_dir": str(world.sidecar("one").run_dir)})
 
 
 def test_without_a_sidecar_there_is_no_backend(world):

@@ -50,6 +50,22 @@ def test_every_supported_version_moves_bytes_and_notifies(world, wheel):
     assert agents[1].notifications() == [("one", b"alone")]
 
 
+@pytest.mark.parametrize("wheel", SUPPORTED)
+def test_every_supported_version_counts_what_moves(world, wheel):
+    """NIXL's telemetry, which vLLM demands, writes to members of the plugin's engine."""
+    sidecar = world.sidecar("one")
+    agent = world.agent("one", sidecar, wheel, telemetry=True)
+    address = agent.allocate("kv", SIZE)
+    agent.register("kv", 0, SIZE)
+    data = os.urandom(MIB)
+    agent.write("kv", 0, data)
+    agent.prepare("self", "WRITE", [(address, MIB)], [(address + MIB, MIB)], "one")
+    assert agent.finish("self") == "DONE"
+    assert agent.telemetry("self") == MIB
+    assert agent.read("kv", MIB, MIB) == data
+    assert agent.stop() == 0
+
+
 def test_agents_of_two_nodes_take_tcp(world):
     agents, addresses = pair_of(world, flags=("--peer-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"), nodes=("a", "b"))
     move(agents, addresses, "READ", message=b"read")

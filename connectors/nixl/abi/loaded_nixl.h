@@ -1,12 +1,13 @@
 // Looks at the NIXL that loads the plugin: versions before 1.0 have another table of functions
-// under the same number of the interface. Stateless; thread-safe.
+// under the same number of the interface, and later ones may. Stateless; thread-safe.
 #pragma once
 
 #include "lib/base/result.h"
 
 namespace gantry::nixl {
 
-// `caller`: an address within NIXL's core. kVersionMismatch says what it lacks.
+// `caller`: an address within NIXL's core. kVersionMismatch says what it lacks. A
+// version that is newer than those known is refused where its wheel says it.
 Status CheckLoadedNixl(const void* caller);
 
 }  // namespace gantry::nixl
