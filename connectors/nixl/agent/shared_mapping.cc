@@ -61,6 +61,11 @@ bool Continues(const MapLine& line, const MapLine& next) {
          next.inode == line.inode && next.offset == line.offset + (line.end - line.begin);
 }
 
+bool IsFileOf(const MapLine& line, int fd) {
+  struct stat status = {};
+  return ::fstat(fd, &status) == 0 && status.st_ino == line.inode && status.st_dev == line.device;
+}
+
 Result<UniqueFd> OpenDescriptorOf(const MapLine& line) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   UniqueFd readable;
@@ -68,12 +73,12 @@ Result<UniqueFd> OpenDescriptorOf(const MapLine& line) {
     const std::string_view name = entry->d_name;
     int fd = -1;
     if (std::from_chars(name.data(), name.data() + name.size(), fd).ec != std::errc()) continue;
-    struct stat status = {};
-    if (::fstat(fd, &status) != 0 || status.st_ino != line.inode || status.st_dev != line.device)
-      continue;
+    if (!IsFileOf(line, fd)) continue;
+    // Another thread may put another file in the place of the number at any time, so the copy is
+    // what counts.
     UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
-    if (!copy.valid()) continue;
-    if ((::fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR) return copy;
+    if (!copy.valid() || !IsFileOf(line, copy.get())) continue;
+    if ((::fcntl(copy.get(), F_GETFL) & O_ACCMODE) == O_RDWR) return copy;
     readable = std::move(copy);
   }
   if (readable.valid()) return readable;
