@@ -1,10 +1,12 @@
-// The agents whose metadata was loaded, and their sidecars as the own one was told of them.
+// The agents whose metadata was loaded, and their sidecars as the own one was told of them. Peers
+// that others made are used as they are.
 // Thread-safe.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "connectors/nixl/agent/agent_card.h"
@@ -25,8 +27,13 @@ class PeerAgents {
   void LoadAll(const std::shared_ptr<Lease>& lease);
 
  private:
+  Status Introduce(const Lease& lease, const AgentCard& card, uint64_t wait_ms);
+  // This agent told the sidecar of the peer.
+  bool IsMade(const std::string& peer) const;
+
   mutable Mutex mutex_;
   std::map<std::string, AgentCard> all_ GUARDED_BY(mutex_);
+  std::set<std::string> made_ GUARDED_BY(mutex_);  // peers
 };
 
 // The agent's sidecar as `lease` names it: "" for its own.
