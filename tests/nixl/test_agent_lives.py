@@ -93,15 +93,17 @@ def states_at(sidecar):
 
 def test_an_agent_dies_in_a_transfer_and_comes_back(world, pair):
     agents, addresses, sidecars = pair
+    data = os.urandom(SIZE)
+    agents[0].write("kv", 0, data)
     prepare(agents, addresses)
     with Stopped(sidecars[1]):
         assert agents[1].post("read") == "PROC"
         agents[0].kill()
-    state = outcome(agents[1], "read")
-    assert state == "DONE" or "NIXL_ERR_REMOTE_DISCONNECT" in state
+    still = outcome_and_bytes(agents[1], data, "NIXL_ERR_REMOTE_DISCONNECT")
     agents[1].release("read")
     prepare(agents, addresses)
     wait_for_refusal(agents[1], "NIXL_ERR_REMOTE_DISCONNECT")
+    assert agents[1].read("kv", 0, SIZE) == still
     agents[1].unload("one")
 
     again = world.agent("one", sidecars[0])
@@ -110,6 +112,17 @@ def test_an_agent_dies_in_a_transfer_and_comes_back(world, pair):
     introduce(again, agents[1])
     move((again, agents[1]), (address, addresses[1]), "READ", message=b"again")
     assert again.notifications() == [("two", b"again")]
+
+
+def outcome_and_bytes(agent, data, error):
+    """The memory at the end of a read of `data`: all of it, or what it was when the read failed by `error`."""
+    state = outcome(agent, "read")
+    memory = agent.read("kv", 0, SIZE)
+    if state == "DONE":
+        assert memory == data
+    else:
+        assert error in state
+    return memory
 
 
 def wait_for_refusal(agent, error, seconds=10):
@@ -128,17 +141,22 @@ def wait_for_refusal(agent, error, seconds=10):
 def test_a_sidecar_dies_in_a_transfer_and_comes_back(pair, side):
     """The agents stay, and know each other still: nothing is loaded again."""
     agents, addresses, sidecars = pair
+    data = os.urandom(SIZE)
+    agents[0].write("kv", 0, data)
+    before = agents[1].read("kv", 0, SIZE)
     prepare(agents, addresses)
     with Stopped(sidecars[1]):
         assert agents[1].post("read") == "PROC"
         sidecars[side].kill()
-    state = outcome(agents[1], "read")
-    assert state == "DONE" or "NIXL_ERR_REMOTE_DISCONNECT" in state or "NIXL_ERR_BACKEND" in state
+    still = outcome_and_bytes(agents[1], data, ("NIXL_ERR_REMOTE_DISCONNECT", "NIXL_ERR_BACKEND")[side])
+    if side == 1:
+        assert still == before  # its copy workers stood still, and ended with their sidecar
     agents[1].release("read")
     sidecars[side].start()
     end = end_to_end.time.monotonic() + 30
     while "the sidecar is back" not in agents[side].log:
         assert end_to_end.time.monotonic() < end, agents[side].log
+    assert agents[1].read("kv", 0, SIZE) == still
     prepare(agents, addresses)
     while True:
         try:
@@ -172,7 +190,9 @@ def test_a_process_ends_while_its_agent_is_used(pair):
     assert agents[0].stop() == 0
     assert agents[1].stop() == 0
     for sidecar in sidecars:
-        assert not sidecar.ask("GET", "/v1/workloads")[1].get("workloads")
+        status, answer = sidecar.ask("GET", "/v1/workloads")
+        assert status == 200
+        assert [workload["name"] for workload in answer["workloads"]] == []
 
 
 def test_metadata_is_loaded_once_more_with_more_memory(pair):
