@@ -21,6 +21,10 @@ Result<std::unique_ptr<GantryAgent>> GantryAgent::Open(const PluginConfig& confi
     agent->memory_.RegisterAll(lease);
     agent->peers_.LoadAll(lease);
   };
+  listener.repair = [agent = agent.get()](const std::shared_ptr<Lease>& lease) {
+    return agent->memory_.RegisterMissing(lease);
+  };
+  listener.has_room = [agent = agent.get()] { return !agent->inbox_.is_full(); };
   listener.heard = [agent = agent.get()](const std::shared_ptr<Lease>& lease,
                                          const std::string& page) {
     agent->inbox_.Hear(page, [&](const LayoutRequest& request) {
@@ -74,7 +78,7 @@ Status GantryAgent::Notify(const std::string& agent, const std::string& text) {
 Status GantryAgent::Post(NixlTransfer& transfer, const std::string* text) {
   ASSIGN_OR_RETURN(const auto held, lease());
   ASSIGN_OR_RETURN(AgentCard target, CardOf(transfer.agent()));
-  NixlTransfer::Post post{held, std::move(target), {}, {}, nullptr};
+  NixlTransfer::Post post{held, std::move(target), workload_, {}, {}, nullptr};
   post.id = "nixl-" + std::to_string(NextNumber());
   if (text != nullptr) {
     // The receiver has the whole text only with the last part, which goes with the bytes.

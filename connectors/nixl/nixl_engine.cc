@@ -26,7 +26,7 @@ NixlStatus Guard(const char* what, Work work) noexcept {
         if (done) return NixlStatus::kSuccess;
         static log::RateLimiter limiter;  // one for each caller of this template
         plugin_log::Seldom(limiter, what, done.error());
-        return StatusOf(done.error().code);
+        return StatusOf(done.error());
       }
     } catch (const std::exception& failure) {
       plugin_log::Warning(what + std::string(": ") + failure.what());
@@ -54,8 +54,11 @@ NixlStatus NixlEngine::registerMem(const BlobDesc& memory, const MemoryType& typ
 
 NixlStatus NixlEngine::deregisterMem(BackendMd* memory) {
   return Guard("memory is not unregistered", [&]() -> Status {
-    const std::unique_ptr<LocalMd> owned(static_cast<LocalMd*>(memory));
-    agent_->memory().Unregister(owned->memory());
+    auto* local = static_cast<LocalMd*>(memory);
+    // NIXL forgets it after an error all the same. The sidecar goes on, and keeps the memory mapped
+    // until it is unused.
+    RETURN_IF_ERROR(agent_->memory().Unregister(local->memory()));
+    delete local;
     return {};
   });
 }

@@ -12,8 +12,10 @@
 namespace gantry::nixl {
 namespace {
 
+constexpr size_t kOverhead = 128;  // of a notification, besides its bytes
+
 // Of all agents of the process.
-log::RateLimiter lost_log, failed_log, dropped_log;
+log::RateLimiter lost_log, failed_log, dropped_log, half_log;
 
 }  // namespace
 
@@ -51,9 +53,15 @@ Status Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at,
   }
   ASSIGN_OR_RETURN(auto joined, joiner_.Join(fields.Text(at + "from_peer"),
                                              fields.Text(at + "from_workload"), message));
+  if (const size_t forgotten = joiner_.TakeForgotten(); forgotten > 0)
+    plugin_log::Seldom(half_log, std::to_string(forgotten) +
+                                     " notifications are dropped: not all "
+                                     "of their parts came");
   if (!joined) return {};
   const MutexLock lock(mutex_);
+  const size_t bytes = kOverhead + joined->first.size() + joined->second.size();
   arrived_.push_back(*std::move(joined));
+  bytes_ += bytes;
   has_some_ = true;
   return {};
 }
@@ -63,6 +71,7 @@ void Inbox::TakeAll(Notifications& taken) {
   const MutexLock lock(mutex_);
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(taken));
   arrived_.clear();
+  bytes_ = 0;
   has_some_ = false;
 }
 

@@ -24,6 +24,10 @@ class Inbox {
   void Hear(const std::string& page, const Asked& asked);
   // Appends what has arrived.
   void TakeAll(Notifications& taken);
+  // Nothing more is to be heard until what is here was taken.
+  bool is_full() const { return bytes_ >= kBytesMax; }
+
+  static constexpr size_t kBytesMax = size_t{64} << 20;
 
  private:
   Status HearMessage(const wire::BodyFields& fields, const std::string& at, const Asked& asked)
@@ -34,6 +38,7 @@ class Inbox {
   MessageJoiner joiner_ GUARDED_BY(hearing_);
   Mutex mutex_;
   Notifications arrived_ GUARDED_BY(mutex_);
+  std::atomic<size_t> bytes_{0};  // of `arrived_`; changes under `mutex_`
 };
 
 }  // namespace gantry::nixl

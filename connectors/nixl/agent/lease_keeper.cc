@@ -13,6 +13,8 @@ namespace gantry::nixl {
 namespace {
 
 constexpr uint64_t kPollMs = 10'000;
+constexpr uint64_t kRepairMs = 500;  // while something is not well
+constexpr milliseconds kFullPause{100};
 constexpr uint64_t kEventsMax = 64;  // of a page, each with a message of 64 KiB at most
 constexpr milliseconds kPauseMin{50};
 constexpr milliseconds kPauseMax{2'000};
@@ -92,12 +94,27 @@ std::shared_ptr<Lease> LeaseKeeper::lease() const {
 }
 
 void LeaseKeeper::Run(const std::stop_token& stop) {
+  static log::RateLimiter limiter;
+  // Nothing may leave a thread of the engine's process: that would end it.
   while (!stop.stop_requested()) {
-    if (const auto current = lease()) {
-      Listen(current, stop);
-    } else {
-      Reopen(stop);
+    try {
+      Step(stop);
+      continue;
+    } catch (const std::exception& failure) {
+      try {
+        plugin_log::Seldom(limiter, std::string("events are not taken: ") + failure.what());
+      } catch (...) {  // NOLINT: no memory is left for the line
+      }
     }
+    Pause(kPauseMin, stop);
+  }
+}
+
+void LeaseKeeper::Step(const std::stop_token& stop) {
+  if (const auto current = lease()) {
+    Listen(current, stop);
+  } else {
+    Reopen(stop);
   }
 }
 
@@ -107,8 +124,12 @@ void LeaseKeeper::Listen(const std::shared_ptr<Lease>& lease, const std::stop_to
     const MutexLock lock(mutex_);
     cursor = cursor_;
   }
-  const auto page = lease->Request("POST", "/v1/completions:poll",
-                                   PollBody(workload_, cursor, kPollMs, has_filter_), kPollMs);
+  const uint64_t wait_ms = listener_.repair(lease) ? kPollMs : kRepairMs;
+  const bool has_room = listener_.has_room();
+  const auto page = has_room
+                        ? lease->Request("POST", "/v1/completions:poll",
+                                         PollBody(workload_, cursor, wait_ms, has_filter_), wait_ms)
+                        : lease->Request("GET", "/v1/info", "", 0);  // whether the sidecar lives
   if (!page) {
     if (stop.stop_requested()) return;
     if (IsLost(page.error().code)) return Lose(*lease, page.error());
@@ -121,6 +142,7 @@ void LeaseKeeper::Listen(const std::shared_ptr<Lease>& lease, const std::stop_to
     return Pause(kPauseMin, stop);
   }
   lease->NoteAnswer();
+  if (!has_room) return Pause(kFullPause, stop);
   {
     const MutexLock lock(mutex_);
     cursor_ = CursorOf(*page);

@@ -16,9 +16,13 @@ namespace gantry::nixl {
 
 class LeaseKeeper {
  public:
-  // Both are called by the keeper's thread. `renewed`: with each lease but the first, before
-  // others get it. `heard`: with each page of events, as JSON, of that lease.
+  // All are called by the keeper's thread. `renewed`: with each lease but the first, before
+  // others get it. `repair`: now and then, tries again what failed then, and says whether all is
+  // well. `has_room`: events are to be waited for. `heard`: with each page of events, as JSON, of
+  // that lease.
   struct Listener {
+    std::function<bool(const std::shared_ptr<Lease>&)> repair;
+    std::function<bool()> has_room;
     std::function<void(const std::shared_ptr<Lease>&)> renewed;
     std::function<void(const std::shared_ptr<Lease>&, const std::string&)> heard;
   };
@@ -38,7 +42,8 @@ class LeaseKeeper {
   LeaseKeeper(PluginConfig config, std::string workload, Listener listener);
 
   void Run(const std::stop_token& stop);
-  // Waits for events and passes them on.
+  void Step(const std::stop_token& stop);
+  // Waits for events and passes them on, unless there is no room for them.
   void Listen(const std::shared_ptr<Lease>& lease, const std::stop_token& stop);
   void Reopen(const std::stop_token& stop);
   void Lose(Lease& lease, const Error& why);

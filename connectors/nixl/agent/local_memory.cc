@@ -11,6 +11,7 @@ namespace gantry::nixl {
 namespace {
 
 constexpr size_t kLayoutsMax = 8;  // of one registration
+constexpr uint64_t kDrainMs = 1'000;
 
 // `block_bytes` 0: without blocks.
 Result<BufferHandle> RegisterBuffer(gantry_client* client, const MemoryCard& card,
@@ -38,7 +39,7 @@ Result<BufferHandle> RegisterBuffer(gantry_client* client, const MemoryCard& car
 
 BufferHandle LocalMemory::BufferAt(const std::shared_ptr<Lease>& lease) const {
   const MutexLock lock(mutex_);
-  return lease_ == lease ? buffer_ : nullptr;
+  return lease_ == lease && !is_ending_ ? buffer_ : nullptr;
 }
 
 std::string LocalMemoryTable::NamePrefix() { return "m" + HexOf(RandomGeneration()) + "."; }
@@ -53,19 +54,31 @@ Result<LocalMemoryPointer> LocalMemoryTable::Register(const std::shared_ptr<Leas
   return made;
 }
 
-void LocalMemoryTable::Unregister(const LocalMemoryPointer& memory) {
-  BufferHandle buffer;
+Status LocalMemoryTable::Unregister(const LocalMemoryPointer& memory) {
+  std::shared_ptr<Lease> lease;
+  std::vector<BufferHandle> buffers;
+  {
+    const MutexLock lock(mutex_);
+    const MutexLock inner(memory->mutex_);
+    memory->is_ending_ = true;  // no transfer begins with it from here on
+    lease = memory->lease_;
+    if (memory->buffer_ != nullptr) buffers.push_back(memory->buffer_);
+    for (const auto& [block_bytes, layout] : memory->layouts_)
+      if (layout != nullptr) buffers.push_back(layout);
+  }
+  if (lease != nullptr && lease->IsSilent())
+    return Fail(ErrorCode::kSidecarLost, "the sidecar gave no answer in time a moment ago");
+  for (const BufferHandle& buffer : buffers)
+    RETURN_IF_ERROR(Take(gantry_buffer_unregister(buffer.get(), kDrainMs)));
   ArenaHandle arena;
   const MutexLock lock(mutex_);
-  all_.erase(memory->card().buffer);
   const MutexLock inner(memory->mutex_);
+  all_.erase(memory->card().buffer);
   memory->lease_ = nullptr;
   memory->layouts_.clear();
-  buffer.swap(memory->buffer_);
+  memory->buffer_ = nullptr;
   arena.swap(memory->arena_);
-  if (buffer == nullptr) return;
-  if (const Status done = Take(gantry_buffer_unregister(buffer.get(), 1'000)); !done)
-    plugin_log::Warning("memory is not unregistered yet", done.error());
+  return {};
 }
 
 void LocalMemoryTable::RegisterAll(const std::shared_ptr<Lease>& lease) {
@@ -78,16 +91,41 @@ void LocalMemoryTable::RegisterAll(const std::shared_ptr<Lease>& lease) {
     for (auto& [block_bytes, layout] : memory->layouts_) layout = nullptr;
   }
   arenas_.clear();
+  has_missing_ = false;
   for (const auto& [name, memory] : all_) {
-    if (const Status bound = Bind(lease, *memory); !bound)
-      plugin_log::Warning("memory is not registered again", bound.error());
     std::vector<uint64_t> layouts;
+    {
+      const MutexLock inner(memory->mutex_);
+      if (memory->is_ending_) continue;
+    }
+    if (const Status bound = Bind(lease, *memory); !bound) {
+      plugin_log::Warning("memory is not registered again yet", bound.error());
+      has_missing_ = true;
+    }
     {
       const MutexLock inner(memory->mutex_);
       for (const auto& [block_bytes, layout] : memory->layouts_) layouts.push_back(block_bytes);
     }
     for (const uint64_t block_bytes : layouts) OfferOne(lease, block_bytes, *memory);
   }
+}
+
+bool LocalMemoryTable::RegisterMissing(const std::shared_ptr<Lease>& lease) {
+  static log::RateLimiter limiter;
+  if (!has_missing_) return true;
+  const MutexLock lock(mutex_);
+  has_missing_ = false;
+  for (const auto& [name, memory] : all_) {
+    {
+      const MutexLock inner(memory->mutex_);
+      if (memory->is_ending_ || memory->lease_ == lease) continue;
+    }
+    if (const Status bound = Bind(lease, *memory); !bound) {
+      plugin_log::Seldom(limiter, "memory is not registered again yet", bound.error());
+      has_missing_ = true;
+    }
+  }
+  return !has_missing_;
 }
 
 void LocalMemoryTable::Offer(const std::shared_ptr<Lease>& lease, uint64_t block_bytes,
@@ -103,7 +141,7 @@ void LocalMemoryTable::OfferOne(const std::shared_ptr<Lease>& lease, uint64_t bl
                                 LocalMemory& memory) {
   if (block_bytes == 0 || block_bytes > memory.card().bytes) return;
   const MutexLock lock(memory.mutex_);
-  if (memory.lease_ != lease) return;
+  if (memory.lease_ != lease || memory.is_ending_) return;
   const auto known = memory.layouts_.find(block_bytes);
   if (known != memory.layouts_.end() && known->second != nullptr) return;
   if (known == memory.layouts_.end() && memory.layouts_.size() >= kLayoutsMax) return;

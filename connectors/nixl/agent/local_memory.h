@@ -1,6 +1,7 @@
 // The memory that an agent registered: a buffer each, in each life of the lease. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -38,6 +39,7 @@ class LocalMemory {
   ArenaHandle arena_ GUARDED_BY(mutex_);  // null: the memory is a GPU's
   BufferHandle buffer_ GUARDED_BY(mutex_);
   std::map<uint64_t, BufferHandle> layouts_ GUARDED_BY(mutex_);  // by the length of their blocks
+  bool is_ending_ GUARDED_BY(mutex_) = false;                    // it is withdrawn, or is to be
 };
 using LocalMemoryPointer = std::shared_ptr<LocalMemory>;
 
@@ -45,13 +47,16 @@ class LocalMemoryTable {
  public:
   Result<LocalMemoryPointer> Register(const std::shared_ptr<Lease>& lease, const BasicDesc& memory,
                                       MemoryType type);
-  void Unregister(const LocalMemoryPointer& memory);
+  // An error while transfers of others use it still: it may be called again.
+  Status Unregister(const LocalMemoryPointer& memory);
   // Offers the blocks of registrations beside them, under LayoutName. Names that are none, and
   // lengths that do not fit, are left out.
   void Offer(const std::shared_ptr<Lease>& lease, uint64_t block_bytes,
              std::span<const std::string> buffers);
-  // All of it once more, at another lease. What fails stays unregistered, and is logged.
+  // All of it once more, at another lease. What fails is logged, and is missing.
   void RegisterAll(const std::shared_ptr<Lease>& lease);
+  // Tries again what is missing. Returns whether all is there.
+  bool RegisterMissing(const std::shared_ptr<Lease>& lease);
 
  private:
   struct KnownArena {
@@ -70,6 +75,7 @@ class LocalMemoryTable {
   const std::string prefix_ = NamePrefix();
   static std::string NamePrefix();
 
+  std::atomic<bool> has_missing_{false};
   Mutex mutex_;
   uint64_t made_ GUARDED_BY(mutex_) = 0;
   std::map<std::string, LocalMemoryPointer> all_ GUARDED_BY(mutex_);  // by buffer

@@ -10,7 +10,7 @@ namespace gantry::nixl {
 namespace {
 
 constexpr std::string_view kPartMagic = "GNX1";
-constexpr size_t kPartialBytesMax = size_t{256} << 20;
+constexpr size_t kPartialBytesMax = size_t{64} << 20;
 constexpr size_t kPartialOverhead = 512;  // of one message, besides its parts
 constexpr milliseconds kPartialLife{120'000};
 
@@ -107,6 +107,7 @@ void MessageJoiner::MakeRoom(size_t room) {
     const auto oldest = partials_.find(by_age_.begin()->second);
     if (bytes_ + room <= kPartialBytesMax && now - oldest->second.since < kPartialLife) return;
     Forget(oldest);
+    ++forgotten_;
   }
 }
 

@@ -16,7 +16,8 @@
 
 namespace gantry::nixl {
 
-inline constexpr size_t kMessageBytesMax = size_t{64} << 20;
+// A sidecar keeps 4 MiB of messages for a workload, and refuses what comes while they are untaken.
+inline constexpr size_t kMessageBytesMax = size_t{1} << 20;
 inline constexpr size_t kAgentBytesMax = 4096;
 
 // The messages that together are `text`, from `agent`. `id` is new for each text.
@@ -34,6 +35,8 @@ class MessageJoiner {
                                                                   std::string_view part);
 
   size_t bytes() const { return bytes_; }
+  // Messages whose other parts did not come, since the last call.
+  size_t TakeForgotten() { return std::exchange(forgotten_, 0); }
 
  private:
   struct Partial {
@@ -54,6 +57,7 @@ class MessageJoiner {
   std::map<Key, Partial> partials_;
   std::map<uint64_t, Key> by_age_;
   uint64_t made_ = 0;
+  size_t forgotten_ = 0;
   size_t bytes_ = 0;
 };
 

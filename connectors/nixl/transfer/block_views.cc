@@ -1,6 +1,7 @@
 #include "connectors/nixl/transfer/block_views.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "connectors/nixl/agent/layout_request.h"
@@ -126,7 +127,11 @@ void BlockViews::Run(const std::stop_token& stop) {
       wanted = std::move(wanted_.front());
       wanted_.pop_front();
     }
-    const ViewHandle view = Make(wanted, stop);
+    ViewHandle view;
+    try {
+      view = Make(wanted, stop);
+    } catch (const std::exception&) {  // NOLINT: no memory is left; ranges do as well
+    }
     std::vector<ViewHandle> forgotten;  // are deleted without the lock
     const MutexLock lock(mutex_);
     const auto found = all_.find(wanted.key);

@@ -38,4 +38,10 @@ NixlStatus StatusOf(ErrorCode code) {
   }
 }
 
+NixlStatus StatusOf(const Error& error) {
+  const NixlStatus status = StatusOf(error.code);
+  const bool is_local = error.field.starts_with("local") || error.field.starts_with("/local");
+  return is_local && status == NixlStatus::kRemoteDisconnect ? NixlStatus::kBackend : status;
+}
+
 }  // namespace gantry::nixl

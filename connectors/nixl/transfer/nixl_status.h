@@ -7,5 +7,7 @@
 namespace gantry::nixl {
 
 NixlStatus StatusOf(ErrorCode code);
+// Memory of this agent that is lost is no fault of the other one.
+NixlStatus StatusOf(const Error& error);
 
 }  // namespace gantry::nixl

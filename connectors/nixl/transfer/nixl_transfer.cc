@@ -7,17 +7,13 @@
 
 #include "connectors/nixl/agent/peer_agents.h"
 #include "connectors/nixl/transfer/nixl_status.h"
+#include "connectors/nixl/transfer/quiet_time.h"
+#include "lib/base/url_escape.h"
 #include "lib/codec/body_fields.h"
 #include "lib/wire/session_times.h"
 
 namespace gantry::nixl {
 namespace {
-
-// A sidecar's copy workers end with it, a moment after its sockets.
-constexpr milliseconds kQuietAfterLoss{1'000};
-// A peer that moves the bytes itself sees the loss, and stops within this.
-constexpr milliseconds kPeerQuietAfterLoss =
-    wire::kSilenceMax + wire::kExecutionEndMax + wire::kExecutionEndCall + kQuietAfterLoss;
 
 // How long a release waits: the first one, and those after it, when a sidecar's limit has passed.
 constexpr milliseconds kFirstStop{10};
@@ -30,7 +26,31 @@ constexpr uint64_t kSmallWaitMs = 1;
 // A transfer is looked at again after an eighth of its age.
 constexpr int kLookShare = 8;
 constexpr milliseconds kLookMax{5};
-constexpr milliseconds kUnansweredLook{100};
+constexpr milliseconds kUnclearLook{100};
+
+// The meaning of an error in the place of an answer about a transfer.
+enum class Verdict {
+  kLost,     // the sidecar is gone, or the lease: nothing more will be heard of the transfer
+  kSilent,   // no answer in time
+  kUnclear,  // this process, or the answer, was the cause: nothing is known
+  kAnswer,   // the sidecar refused, or knows no such transfer
+};
+
+Verdict VerdictOf(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kSidecarLost:
+    case ErrorCode::kCancelled:  // the client was closed
+      return Verdict::kLost;
+    case ErrorCode::kDeadlineExceeded:
+      return Verdict::kSilent;
+    case ErrorCode::kInternal:
+    case ErrorCode::kResourceExhausted:
+    case ErrorCode::kVersionMismatch:
+      return Verdict::kUnclear;
+    default:
+      return Verdict::kAnswer;
+  }
+}
 
 // Why the notification of a transfer that succeeded did not arrive; nothing: it did.
 std::optional<Error> NotificationError(const gantry_transfer* transfer) {
@@ -77,19 +97,37 @@ Status NixlTransfer::Send() {
     state_ = State::kRunning;
     return {};
   }
-  // Whether it was accepted is not known: the same id asks again, and begins nothing twice.
-  if (sent.error().code == ErrorCode::kDeadlineExceeded) {
-    post_.lease->NoteSilence();
+  const Verdict verdict = VerdictOf(sent.error().code);
+  // A first request that the sidecar refused began nothing. After another failure it may have.
+  const bool may_move = state_ == State::kUnanswered || verdict != Verdict::kAnswer;
+  if (may_move && (verdict == Verdict::kLost || verdict == Verdict::kSilent)) {
+    // The same id asks again, and begins nothing twice.
     state_ = State::kUnanswered;
-    next_look_ = Clock::now() + kUnansweredLook;
-    return {};
-  }
-  if (state_ == State::kUnanswered && sent.error().code == ErrorCode::kSidecarLost) {
     NoteFailure(sent.error());
     return {};
   }
+  if (may_move && !EndById()) return {};
   state_ = State::kIdle;
   return Fail(std::move(sent).error());
+}
+
+bool NixlTransfer::EndById() {
+  static constexpr std::array<std::string_view, 1> kKeys = {"state"};
+  static constexpr std::array<std::string_view, 4> kOver = {"succeeded", "failed", "cancelled",
+                                                            "expired"};
+  state_ = State::kUnanswered;
+  const auto answer = post_.lease->Request("DELETE",
+                                           "/v1/transfers/" + UrlEscape(post_.id) + "?workload=" +
+                                               UrlEscape(post_.workload) + "&wait_ms=0",
+                                           "", 0);
+  if (!answer) {
+    if (answer.error().code == ErrorCode::kNotFound) return true;
+    NoteFailure(answer.error());
+    return false;
+  }
+  const auto fields = wire::BodyFields::Read(*answer, kKeys);
+  next_look_ = Clock::now() + kUnclearLook;
+  return fields && std::count(kOver.begin(), kOver.end(), fields->Text("state")) > 0;
 }
 
 Result<Owned<gantry_transfer>> NixlTransfer::SendRanges(gantry_transfer_spec spec) {
@@ -104,7 +142,8 @@ Result<Owned<gantry_transfer>> NixlTransfer::SendRanges(gantry_transfer_spec spe
   for (const LocalMemoryPointer& memory : ranges_.local) {
     buffers.push_back(memory->BufferAt(post_.lease));
     if (buffers.back() == nullptr)
-      return Fail(ErrorCode::kUnregistered, "local memory is not registered any more");
+      return Fail(ErrorCode::kUnregistered, "memory of this agent is not registered now", {},
+                  "local");
     local.push_back(buffers.back().get());
   }
   static constexpr uint64_t kNoBlock = 0;
@@ -165,7 +204,9 @@ std::optional<TransferEnd> NixlTransfer::LookAtRunning() {
   Status waited = Take(gantry_transfer_wait(transfer_.get(), 0, &status));
   if (status.state < 0) {
     NoteFailure(waited.error());
-    return std::nullopt;
+    // A sidecar forgets no transfer that moves bytes.
+    if (waited.error().code != ErrorCode::kNotFound) return std::nullopt;
+    return End(Error(ErrorCode::kInternal, "the sidecar does not know any more how it ended"));
   }
   post_.lease->NoteAnswer();
   last_ = status;
@@ -179,19 +220,18 @@ std::optional<TransferEnd> NixlTransfer::LookAtRunning() {
 }
 
 void NixlTransfer::NoteFailure(const Error& error) {
-  if (error.code == ErrorCode::kDeadlineExceeded) {
-    post_.lease->NoteSilence();
-    return;
-  }
-  const bool own = last_.executor == GANTRY_EXECUTOR_SELF;
-  next_look_ = Clock::now() + (own ? kQuietAfterLoss : kPeerQuietAfterLoss);
+  next_look_ = Clock::now() + kUnclearLook;
+  const Verdict verdict = VerdictOf(error.code);
+  if (verdict == Verdict::kSilent) post_.lease->NoteSilence();
+  if (verdict != Verdict::kLost) return;
+  next_look_ = Clock::now() + QuietTimeAfterLoss(operation_, last_.executor, last_.path);
   state_ = State::kLost;
 }
 
 TransferEnd NixlTransfer::End(std::optional<Error> error) {
   state_ = State::kIdle;
   TransferEnd end;
-  if (error) end.status = StatusOf(error->code);
+  if (error) end.status = StatusOf(*error);
   end.error = std::move(error);
   end.path = last_.path;
   end.took = std::chrono::duration_cast<microseconds>(Clock::now() - posted_);
@@ -203,19 +243,33 @@ bool NixlTransfer::Stop() {
   const milliseconds wait = was_stopped_ ? kLaterStop : kFirstStop;
   if (state_ == State::kIdle) return true;
   was_stopped_ = true;
-  if (state_ == State::kRunning && !post_.lease->IsSilent()) {
-    gantry_transfer_status status = {};
-    status.state = -1;
-    const auto wait_ms = static_cast<uint64_t>(wait.count());
-    const Status asked = Take(gantry_transfer_cancel(transfer_.get(), wait_ms, &status));
-    if (!asked && status.state < 0) NoteFailure(asked.error());
-    if (status.state >= GANTRY_SUCCEEDED) state_ = State::kIdle;
-  }
+  Cancel(wait);
   if (state_ == State::kLost && next_look_ - Clock::now() <= wait) {
     std::this_thread::sleep_until(next_look_);
     state_ = State::kIdle;
   }
   return state_ == State::kIdle;
+}
+
+bool NixlTransfer::StopSoon() {
+  const MutexLock lock(mutex_);
+  Cancel(milliseconds(0));
+  if (state_ == State::kLost && Clock::now() >= next_look_) state_ = State::kIdle;
+  return state_ == State::kIdle;
+}
+
+void NixlTransfer::Cancel(milliseconds wait) {
+  if (post_.lease == nullptr || post_.lease->IsSilent()) return;
+  // A transfer that the sidecar may have got, without an answer, is known after this.
+  if (state_ == State::kUnanswered) static_cast<void>(Send());
+  if (state_ != State::kRunning) return;
+  gantry_transfer_status status = {};
+  status.state = -1;
+  const auto wait_ms = static_cast<uint64_t>(wait.count());
+  const Status asked = Take(gantry_transfer_cancel(transfer_.get(), wait_ms, &status));
+  if (!asked && status.state < 0) NoteFailure(asked.error());
+  const bool is_forgotten = !asked && asked.error().code == ErrorCode::kNotFound;
+  if (is_forgotten || status.state >= GANTRY_SUCCEEDED) state_ = State::kIdle;
 }
 
 std::string NixlTransfer::SlowPathReasons() const {

@@ -34,9 +34,10 @@ class NixlTransfer : public BackendReqH {
   struct Post {
     std::shared_ptr<Lease> lease;
     AgentCard target;
-    std::string id;       // unique in the workload
-    std::string message;  // a whole one in Gantry's sense; empty: none
-    ViewHandle view;      // null: by ranges
+    std::string workload;  // of this agent
+    std::string id;        // unique in the workload
+    std::string message;   // a whole one in Gantry's sense; empty: none
+    ViewHandle view;       // null: by ranges
   };
 
   NixlTransfer(Operation operation, TransferRanges ranges, std::optional<BlockPlan> blocks,
@@ -52,13 +53,16 @@ class NixlTransfer : public BackendReqH {
   // The same as blocks; nothing where it is none.
   const std::optional<BlockPlan>& blocks() const { return blocks_; }
 
-  // kConflict while it moves bytes. After another error nothing moves.
+  // kConflict while it moves bytes. After another error nothing moves. Success also where it is not
+  // known whether the sidecar has got it.
   Status Submit(Post post);
   // Nothing while it goes on. It is told of its end once.
   std::optional<TransferEnd> Look();
   // Asks it to stop. Returns whether it is over. The first time it waits for a moment. NIXL takes
   // a second release for granted, so that one waits until the transfer has to be quiet.
   bool Stop();
+  // Asks it to stop and waits for no end: for a handle whose release was refused.
+  bool StopSoon();
   bool is_active() const;
   // Why the last transfer took no faster path, for a person; empty: it took the fastest.
   std::string SlowPathReasons() const;
@@ -71,7 +75,10 @@ class NixlTransfer : public BackendReqH {
   Result<Owned<gantry_transfer>> SendBlocks(gantry_transfer_spec spec) REQUIRES(mutex_);
   Result<Owned<gantry_transfer>> SendSpec(const gantry_transfer_spec& spec) REQUIRES(mutex_);
   std::optional<TransferEnd> LookAtRunning() REQUIRES(mutex_);
-  // What the sidecar, or the way to it, says instead of an outcome.
+  // Stops a transfer of which only the id is known. Returns whether it is over, or never began.
+  bool EndById() REQUIRES(mutex_);
+  void Cancel(milliseconds wait) REQUIRES(mutex_);
+  // An error instead of an answer: the one place that decides when it means the sidecar's loss.
   void NoteFailure(const Error& error) REQUIRES(mutex_);
   TransferEnd End(std::optional<Error> error) REQUIRES(mutex_);
 
@@ -88,7 +95,7 @@ class NixlTransfer : public BackendReqH {
   gantry_transfer_status last_ GUARDED_BY(mutex_) = {};
   TimePoint posted_ GUARDED_BY(mutex_);
   bool was_stopped_ GUARDED_BY(mutex_) = false;
-  TimePoint next_look_ GUARDED_BY(mutex_);  // kLost: when it is quiet
+  TimePoint next_look_ GUARDED_BY(mutex_);  // kLost: from here on it is quiet
 };
 
 }  // namespace gantry::nixl

@@ -78,8 +78,8 @@ TEST(MessageParts, KeepNoMoreThanALimitOfHalfMessages) {
     const auto parts = *SplitMessage("one", std::string(100'000, 'x'), id);
     EXPECT_FALSE(*joiner.Join("pod-a", WorkloadOf("one"), parts[0]));
   }
-  EXPECT_LE(joiner.bytes(), size_t{256} << 20);
-  EXPECT_GT(joiner.bytes(), size_t{200} << 20);
+  EXPECT_LE(joiner.bytes(), size_t{64} << 20);
+  EXPECT_GT(joiner.bytes(), size_t{48} << 20);
 }
 
 TEST(MessageParts, WithoutBytesAreCountedToo) {
@@ -90,7 +90,7 @@ TEST(MessageParts, WithoutBytesAreCountedToo) {
     EXPECT_FALSE(joiner.Join("pod-a", WorkloadOf("one"), empty));
   }
   EXPECT_GT(joiner.bytes(), 100'000 * sizeof(std::string));
-  EXPECT_LE(joiner.bytes(), size_t{256} << 20);
+  EXPECT_LE(joiner.bytes(), size_t{64} << 20);
 }
 
 TEST(MessageParts, OfTooLongATextAreNotMade) {
