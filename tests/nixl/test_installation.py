@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -25,15 +26,26 @@ print(json.dumps([agent.get_plugin_list(), [str(path) for path in gantry_nixl.pl
 """
 
 
-def install_plugin(python):
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ROOT / "connectors" / "nixl"],
+@pytest.fixture(scope="session")
+def plugin_wheel(environment, wheels):
+    """Built once for each of pytest's processes, from a copy, by the environment's own tools: nothing is fetched."""
+    source, built = wheels / "source", wheels / "plugin"
+    shutil.copytree(ROOT / "connectors" / "nixl", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    subprocess.run([environment / "venv" / "bin" / "python", "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check",
+                    "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", built, source],
                    check=True, env={**os.environ, "GANTRY_NIXL_PLUGIN": str(PLUGIN)})
+    return next(built.glob("gantry_nixl-*-py3-none-*.whl"))
+
+
+def install_plugin(python, wheel):
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", wheel],
+                   check=True)
 
 
 @pytest.mark.parametrize("module", ["nixl_cu12", "nixl_cu13"])
-def test_nixl_finds_the_plugin_that_pip_installed(world, place, module):
+def test_nixl_finds_the_plugin_that_pip_installed(world, place, plugin_wheel, module):
     python, packages, numpy = place
-    install_plugin(python)
+    install_plugin(python, plugin_wheel)
     sidecar = world.sidecar("one")
     program = PROGRAM.replace("nixl._api", f"{module}._api")
     done = subprocess.run([python, "-c", program, str(sidecar.run_dir)], capture_output=True, text=True, timeout=60, check=False,
@@ -46,10 +58,10 @@ def test_nixl_finds_the_plugin_that_pip_installed(world, place, module):
     assert not any(os.path.exists(file) for file in files)
 
 
-def test_the_guide_does_what_it_says(place, folder):
+def test_the_guide_does_what_it_says(place, plugin_wheel, folder):
     """Its block "Run", with other folders, in an environment as its block "Install" makes it."""
     python, _, numpy = place
-    install_plugin(python)
+    install_plugin(python, plugin_wheel)
     guide = (ROOT / "docs" / "getting_started_nixl.md").read_text()
     script = re.search(r"## Run\n\n```sh\n(.*?)```", guide, re.S)[1].replace("/tmp/nixl-run", str(folder))
     script = script.replace("build/release/bin", str(BIN_DIR)).replace("python3 - <<", f"{python} - <<")
