@@ -27,9 +27,8 @@ Result<std::unique_ptr<GantryAgent>> GantryAgent::Open(const PluginConfig& confi
   listener.has_room = [agent = agent.get()] { return !agent->inbox_.is_full(); };
   listener.heard = [agent = agent.get()](const std::shared_ptr<Lease>& lease,
                                          const std::string& page) {
-    agent->inbox_.Hear(page, [&](const LayoutRequest& request) {
-      agent->memory_.Offer(lease, request.block_bytes, request.buffers);
-    });
+    agent->inbox_.Hear(page,
+                       [&](const LayoutRequest& request) { agent->views_.Offer(lease, request); });
   };
   ASSIGN_OR_RETURN(agent->keeper_,
                    LeaseKeeper::Start(config, agent->workload_, std::move(listener)));
@@ -61,7 +60,8 @@ Status GantryAgent::SendParts(const Lease& lease, const AgentCard& target,
   for (size_t i = 0; i < count; ++i) {
     const gantry_message message = {target.workload.c_str(), parts[i].data(), parts[i].size(),
                                     nullptr};
-    RETURN_IF_ERROR(Take(gantry_notify(lease.client(), peer.c_str(), &message, 0, nullptr)));
+    RETURN_IF_ERROR(
+        lease.Noted(Take(gantry_notify(lease.client(), peer.c_str(), &message, 0, nullptr))));
   }
   return {};
 }

@@ -13,6 +13,7 @@
 #include "connectors/nixl/transfer/nixl_transfer.h"
 #include "connectors/nixl/transfer/path_log.h"
 #include "connectors/nixl/transfer/transfer_costs.h"
+#include "connectors/nixl/transfer/transfer_reaper.h"
 #include "lib/base/log_rate_limiter.h"
 
 namespace gantry::nixl {
@@ -25,6 +26,7 @@ class GantryAgent {
   LocalMemoryTable& memory() { return memory_; }
   PeerAgents& peers() { return peers_; }
   Inbox& inbox() { return inbox_; }
+  TransferReaper& reaper() { return reaper_; }
   const PluginConfig& config() const { return config_; }
   // kSidecarLost while there is none.
   Result<std::shared_ptr<Lease>> lease() const;
@@ -57,8 +59,9 @@ class GantryAgent {
   std::atomic<uint64_t> numbers_{0};  // of transfers and messages
   PathLog paths_;
   log::RateLimiter failed_log_;
-  std::unique_ptr<LeaseKeeper> keeper_;  // ends before the rest; constant after Open
-  BlockViews views_;                     // ends first
+  BlockViews views_;
+  TransferReaper reaper_;
+  std::unique_ptr<LeaseKeeper> keeper_;  // ends first, as it calls the rest; constant after Open
 };
 
 }  // namespace gantry::nixl

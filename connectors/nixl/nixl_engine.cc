@@ -94,8 +94,10 @@ NixlStatus NixlEngine::prepXfer(const Operation& operation, const MetaList& loca
     auto blocks = BlocksOf(ranges);
     ranges.ranges = Merged(ranges.ranges);
     if (blocks && ranges.ranges.size() < kRangesMin) blocks.reset();
-    handle =
-        new NixlTransfer(operation, std::move(ranges), std::move(blocks), agent, agent_->config());
+    auto made = std::make_shared<NixlTransfer>(operation, std::move(ranges), std::move(blocks),
+                                               agent, agent_->config());
+    made->Hold();
+    handle = made.get();
     return {};
   });
 }
@@ -120,15 +122,19 @@ NixlStatus NixlEngine::checkXfer(BackendReqH* handle) const {
 NixlStatus NixlEngine::releaseReqH(BackendReqH* handle) const {
   return Guard("a transfer is not released", [&]() -> NixlStatus {
     auto* transfer = static_cast<NixlTransfer*>(handle);
-    // As long as bytes may move the caller keeps the handle, and the blocks. NIXL may forget a
-    // handle all the same: then it stays, as its transfer does.
+    // As long as bytes may move the caller keeps the handle, and the blocks. NIXL forgets a handle
+    // after the second refusal all the same: then the reaper has it until it is over.
+    const bool is_second = transfer->is_active() && transfer->was_refused();
     if (!transfer->Stop()) {
+      const auto kept = transfer->shared_from_this();
+      agent_->reaper().Take(kept);
+      if (is_second) transfer->Drop();
       static log::RateLimiter limiter;
-      plugin_log::Seldom(limiter, "a transfer with agent '" + transfer->agent() +
+      plugin_log::Seldom(limiter, "a transfer with agent '" + kept->agent() +
                                       "' is not released: its bytes may still move");
       return NixlStatus::kRepostActive;
     }
-    delete transfer;
+    transfer->Drop();
     return NixlStatus::kSuccess;
   });
 }

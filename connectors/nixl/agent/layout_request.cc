@@ -37,7 +37,7 @@ Result<LayoutRequest> ReadLayoutRequest(std::string_view message) {
     names.remove_prefix(std::min(comma + 1, names.size()));
     RETURN_IF_ERROR(CheckName(request.buffers.back(), "buffers"));
   }
-  if (request.block_bytes == 0 || request.buffers.empty() ||
+  if (request.block_bytes < kBlockBytesMin || request.buffers.empty() ||
       request.buffers.size() > kLayoutBuffersMax)
     return Fail(ErrorCode::kMalformedBody, "a message is no request for blocks");
   return request;

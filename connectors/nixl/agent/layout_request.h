@@ -18,6 +18,8 @@ struct LayoutRequest {
   bool operator==(const LayoutRequest&) const = default;
 };
 
+// Shorter ones are no blocks.
+inline constexpr uint64_t kBlockBytesMin = 512;
 // At most so many in one message.
 inline constexpr size_t kLayoutBuffersMax = 256;
 

@@ -47,7 +47,14 @@ Result<std::shared_ptr<Lease>> Lease::Open(const PluginConfig& config,
 
 Result<std::string> Lease::Request(const char* method, const std::string& target,
                                    const std::string& body, uint64_t wait_ms) const {
-  return Ask(client_.get(), method, target, body, wait_ms);
+  auto answer = Ask(client_.get(), method, target, body, wait_ms);
+  if (!answer && answer.error().code == ErrorCode::kDeadlineExceeded) NoteSilence();
+  return answer;
+}
+
+Status Lease::Noted(Status outcome) const {
+  if (!outcome && outcome.error().code == ErrorCode::kDeadlineExceeded) NoteSilence();
+  return outcome;
 }
 
 void Lease::Close(uint64_t wait_ms) {

@@ -32,8 +32,10 @@ class Lease {
                               const std::string& body, uint64_t wait_ms) const;
 
   // A request had no answer in time: for some seconds nothing is asked in an engine's step.
-  void NoteSilence() { silent_until_ = (Clock::now() + kSilence).time_since_epoch(); }
-  void NoteAnswer() { silent_until_ = Clock::duration::zero(); }
+  void NoteSilence() const { silent_until_ = (Clock::now() + kSilence).time_since_epoch(); }
+  void NoteAnswer() const { silent_until_ = Clock::duration::zero(); }
+  // The outcome of a call of this lease, after it was looked at for silence.
+  Status Noted(Status outcome) const;
   bool IsSilent() const { return Clock::now().time_since_epoch() < silent_until_.load(); }
 
   // Ends it, and the calls that wait. `wait_ms` 0: the sidecar is not asked.
@@ -47,7 +49,7 @@ class Lease {
 
   const Owned<gantry_client> client_;
   const SidecarInfo sidecar_;
-  std::atomic<Clock::duration> silent_until_{};
+  mutable std::atomic<Clock::duration> silent_until_{};
 };
 
 }  // namespace gantry::nixl

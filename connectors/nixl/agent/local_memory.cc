@@ -140,12 +140,16 @@ void LocalMemoryTable::Offer(const std::shared_ptr<Lease>& lease, uint64_t block
 void LocalMemoryTable::OfferOne(const std::shared_ptr<Lease>& lease, uint64_t block_bytes,
                                 LocalMemory& memory) {
   if (block_bytes == 0 || block_bytes > memory.card().bytes) return;
-  const MutexLock lock(memory.mutex_);
-  if (memory.lease_ != lease || memory.is_ending_) return;
-  const auto known = memory.layouts_.find(block_bytes);
-  if (known != memory.layouts_.end() && known->second != nullptr) return;
-  if (known == memory.layouts_.end() && memory.layouts_.size() >= kLayoutsMax) return;
+  {
+    const MutexLock lock(memory.mutex_);
+    if (memory.lease_ != lease || memory.is_ending_) return;
+    const auto known = memory.layouts_.find(block_bytes);
+    if (known != memory.layouts_.end() && known->second != nullptr) return;
+    if (known == memory.layouts_.end() && memory.layouts_.size() >= kLayoutsMax) return;
+  }
+  // Without the memory's lock, which transfers need.
   auto layout = RegisterBuffer(lease->client(), memory.card(), block_bytes);
+  const MutexLock lock(memory.mutex_);
   if (layout) {
     memory.layouts_[block_bytes] = *std::move(layout);
   } else {

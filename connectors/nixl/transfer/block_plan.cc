@@ -4,11 +4,12 @@
 #include <map>
 #include <utility>
 
+#include "connectors/nixl/agent/layout_request.h"
+
 namespace gantry::nixl {
 namespace {
 
 constexpr size_t kBlocksMin = 32;  // fewer are quick as ranges
-constexpr uint64_t kBlockBytesMin = 512;
 constexpr size_t kGroupsMax = 64;
 constexpr size_t kPairsMax = 4096;
 

@@ -62,7 +62,8 @@ Status AskForBlocks(const Lease& lease, const AgentCard& target, uint64_t block_
 }
 
 bool MayComeYet(ErrorCode code) {
-  return code == ErrorCode::kUnregistered || code == ErrorCode::kNotFound;
+  return code == ErrorCode::kUnregistered || code == ErrorCode::kNotFound ||
+         code == ErrorCode::kPeerUnavailable;
 }
 
 }  // namespace
@@ -109,6 +110,17 @@ void BlockViews::Want(std::string key, const std::shared_ptr<Lease>& lease, cons
       pairs.emplace_back(group.local[i]->card().buffer, group.remote[i]);
   }
   wanted_.push_back(std::move(wanted));
+  StartRunning();
+}
+
+void BlockViews::Offer(const std::shared_ptr<Lease>& lease, const LayoutRequest& request) {
+  const MutexLock lock(mutex_);
+  if (offers_.size() >= kWantedMax) return;  // it is asked again
+  offers_.emplace_back(lease, request);
+  StartRunning();
+}
+
+void BlockViews::StartRunning() {
   if (!thread_.joinable()) {
     auto started = StartThread("gantry-views", [this](std::stop_token stop) { Run(stop); });
     if (started) thread_ = *std::move(started);
@@ -118,32 +130,47 @@ void BlockViews::Want(std::string key, const std::shared_ptr<Lease>& lease, cons
 
 void BlockViews::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    Wanted wanted;
-    {
-      MutexLock lock(mutex_);
-      while (wanted_.empty() && !stop.stop_requested())
-        changed_.WaitUntil(lock, Clock::now() + kPauseMax);
-      if (stop.stop_requested()) return;
-      wanted = std::move(wanted_.front());
-      wanted_.pop_front();
-    }
-    ViewHandle view;
     try {
-      view = Make(wanted, stop);
+      Step(stop);
     } catch (const std::exception&) {  // NOLINT: no memory is left; ranges do as well
+      Pause(kPauseMax, stop);
     }
-    std::vector<ViewHandle> forgotten;  // are deleted without the lock
+  }
+}
+
+void BlockViews::OfferFirst() {
+  std::pair<std::shared_ptr<Lease>, LayoutRequest> offer;
+  {
     const MutexLock lock(mutex_);
-    const auto found = all_.find(wanted.key);
-    if (found != all_.end() && found->second.lease.lock() == wanted.lease)
-      found->second.view = view;
-    while (all_.size() > kViewsMax) {
-      const auto oldest = std::min_element(
-          all_.begin(), all_.end(),
-          [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-      forgotten.push_back(std::move(oldest->second.view));
-      all_.erase(oldest);
-    }
+    if (offers_.empty()) return;
+    offer = std::move(offers_.front());
+    offers_.pop_front();
+  }
+  memory_.Offer(offer.first, offer.second.block_bytes, offer.second.buffers);
+}
+
+void BlockViews::Step(const std::stop_token& stop) {
+  OfferFirst();
+  Wanted wanted;
+  {
+    MutexLock lock(mutex_);
+    while (wanted_.empty() && offers_.empty() && !stop.stop_requested())
+      changed_.WaitUntil(lock, Clock::now() + kPauseMax);
+    if (stop.stop_requested() || wanted_.empty()) return;
+    wanted = std::move(wanted_.front());
+    wanted_.pop_front();
+  }
+  const ViewHandle view = Make(wanted, stop);
+  std::vector<ViewHandle> forgotten;  // are deleted without the lock
+  const MutexLock lock(mutex_);
+  const auto found = all_.find(wanted.key);
+  if (found != all_.end() && found->second.lease.lock() == wanted.lease) found->second.view = view;
+  while (all_.size() > kViewsMax) {
+    const auto oldest = std::min_element(
+        all_.begin(), all_.end(),
+        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    forgotten.push_back(std::move(oldest->second.view));
+    all_.erase(oldest);
   }
 }
 
@@ -164,6 +191,7 @@ ViewHandle BlockViews::Make(const Wanted& wanted, const std::stop_token& stop) {
   Error why = asked ? Error() : asked.error();
   milliseconds pause = kPauseMin;
   for (int i = 0; asked && i < kTries && Pause(pause, stop); ++i) {
+    OfferFirst();  // two agents may ask each other
     auto view = CreateView(*wanted.lease, wanted.target, groups);
     if (view) {
       plugin_log::Info("transfers with agent '" + wanted.target.agent + "' name blocks of " +

@@ -11,6 +11,7 @@
 
 #include "connectors/nixl/agent/agent_card.h"
 #include "connectors/nixl/agent/c_handles.h"
+#include "connectors/nixl/agent/layout_request.h"
 #include "connectors/nixl/agent/lease.h"
 #include "connectors/nixl/agent/local_memory.h"
 #include "connectors/nixl/transfer/block_plan.h"
@@ -30,6 +31,8 @@ class BlockViews {
   // Null where there is none yet; then it is wanted. Makes no request.
   ViewHandle Find(const std::shared_ptr<Lease>& lease, const AgentCard& target,
                   const BlockPlan& plan);
+  // Another agent asks for blocks of this one's memory.
+  void Offer(const std::shared_ptr<Lease>& lease, const LayoutRequest& request);
   // One by which a transfer failed. Another one is made after a while.
   void Drop(const AgentCard& target, const BlockPlan& plan);
 
@@ -50,7 +53,11 @@ class BlockViews {
 
   void Want(std::string key, const std::shared_ptr<Lease>& lease, const AgentCard& target,
             const BlockPlan& plan) REQUIRES(mutex_);
+  void StartRunning() REQUIRES(mutex_);
   void Run(const std::stop_token& stop);
+  // Does what is wanted first, or waits for it.
+  void Step(const std::stop_token& stop);
+  void OfferFirst();
   // Null: it cannot be had, or not now.
   ViewHandle Make(const Wanted& wanted, const std::stop_token& stop);
   // Returns false when it is to stop.
@@ -61,6 +68,7 @@ class BlockViews {
   Condition changed_;  // NOLINT: a condition guards nothing
   std::map<std::string, Entry> all_ GUARDED_BY(mutex_);
   std::deque<Wanted> wanted_ GUARDED_BY(mutex_);
+  std::deque<std::pair<std::shared_ptr<Lease>, LayoutRequest>> offers_ GUARDED_BY(mutex_);
   uint64_t uses_ GUARDED_BY(mutex_) = 0;
   std::jthread thread_ GUARDED_BY(mutex_);  // begins with the first view
 };

@@ -251,8 +251,14 @@ bool NixlTransfer::Stop() {
   return state_ == State::kIdle;
 }
 
+bool NixlTransfer::was_refused() const {
+  const MutexLock lock(mutex_);
+  return was_stopped_;
+}
+
 bool NixlTransfer::StopSoon() {
   const MutexLock lock(mutex_);
+  if (state_ == State::kIdle || !was_stopped_) return true;
   Cancel(milliseconds(0));
   if (state_ == State::kLost && Clock::now() >= next_look_) state_ = State::kIdle;
   return state_ == State::kIdle;

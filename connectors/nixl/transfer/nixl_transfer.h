@@ -28,7 +28,7 @@ struct TransferEnd {
   microseconds took{0};
 };
 
-class NixlTransfer : public BackendReqH {
+class NixlTransfer : public BackendReqH, public std::enable_shared_from_this<NixlTransfer> {
  public:
   // A post's own part.
   struct Post {
@@ -61,8 +61,13 @@ class NixlTransfer : public BackendReqH {
   // Asks it to stop. Returns whether it is over. The first time it waits for a moment. NIXL takes
   // a second release for granted, so that one waits until the transfer has to be quiet.
   bool Stop();
-  // Asks it to stop and waits for no end: for a handle whose release was refused.
+  // The same for a handle whose release was refused: it waits for no end, and leaves a transfer
+  // alone that was posted since.
   bool StopSoon();
+  // NIXL has the handle, and nothing else need hold it until Drop.
+  void Hold() { self_ = shared_from_this(); }
+  void Drop() { self_.reset(); }
+  bool was_refused() const;
   bool is_active() const;
   // Why the last transfer took no faster path, for a person; empty: it took the fastest.
   std::string SlowPathReasons() const;
@@ -82,6 +87,7 @@ class NixlTransfer : public BackendReqH {
   void NoteFailure(const Error& error) REQUIRES(mutex_);
   TransferEnd End(std::optional<Error> error) REQUIRES(mutex_);
 
+  std::shared_ptr<NixlTransfer> self_;
   const Operation operation_;
   const TransferRanges ranges_;
   const std::optional<BlockPlan> blocks_;
