@@ -54,7 +54,8 @@ PluginRecord record = {
 
 extern "C" GANTRY_EXPORT gantry::nixl::PluginRecord* nixl_plugin_init() {
   try {
-    const auto checked = gantry::nixl::CheckLoadedNixl(__builtin_return_address(0));
+    const auto checked =
+        gantry::nixl::CheckLoadedNixl(__builtin_return_address(0), gantry::nixl::AllowsNewerNixl());
     if (checked) return &gantry::nixl::record;
     gantry::nixl::plugin_log::Warning("the backend GANTRY is not loaded", checked.error());
   } catch (const std::exception&) {  // no memory is left

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -19,7 +18,6 @@ constexpr char kSinceOneDotZero[] = "_ZNK9nixlAgent14releaseMemViewEPv";
 
 // The newest that is tested, "1.5".
 constexpr std::pair<unsigned, unsigned> kNewest = {1, 5};
-constexpr char kAnyVersionVariable[] = "GANTRY_NIXL_ANY_VERSION";
 
 constexpr char kLibsSuffix[] = ".mesonpy.libs";
 
@@ -48,8 +46,6 @@ bool IsNewer(const std::string& version) {
 }
 
 Status CheckVersion(const char* core) {
-  const char* any = std::getenv(kAnyVersionVariable);
-  if (any != nullptr && std::string_view(any) == "1") return {};
   const std::string version = VersionOf(core);
   if (!IsNewer(version)) return {};
   return Fail(ErrorCode::kVersionMismatch, "NIXL " + version + " is newer than the plugin knows",
@@ -59,14 +55,14 @@ Status CheckVersion(const char* core) {
 
 }  // namespace
 
-Status CheckLoadedNixl(const void* caller) {
+Status CheckLoadedNixl(const void* caller, bool allows_newer) {
   Dl_info core = {};
   const bool is_known = ::dladdr(caller, &core) != 0 && core.dli_fname != nullptr;
   const auto close = [](void* library) { ::dlclose(library); };
   const std::unique_ptr<void, decltype(close)> library(
       is_known ? ::dlopen(core.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : nullptr, close);
   if (library != nullptr && ::dlsym(library.get(), kSinceOneDotZero) != nullptr)
-    return CheckVersion(core.dli_fname);
+    return allows_newer ? Status() : CheckVersion(core.dli_fname);
   return Fail(ErrorCode::kVersionMismatch,
               "this NIXL (" + std::string(is_known ? core.dli_fname : "unknown") +
                   ") is older than 1.0 or newer than the plugin knows",

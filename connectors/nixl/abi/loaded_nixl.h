@@ -7,7 +7,8 @@
 namespace gantry::nixl {
 
 // `caller`: an address within NIXL's core. kVersionMismatch says what it lacks. A
-// version that is newer than those known is refused where its wheel says it.
-Status CheckLoadedNixl(const void* caller);
+// version that is newer than those known is refused where its wheel says it,
+// unless `allows_newer`.
+Status CheckLoadedNixl(const void* caller, bool allows_newer);
 
 }  // namespace gantry::nixl

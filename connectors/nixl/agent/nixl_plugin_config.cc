@@ -9,6 +9,7 @@ namespace {
 
 constexpr char kRunDirVariable[] = "GANTRY_RUN_DIR";
 constexpr char kHostVariable[] = "GANTRY_POD_IP";
+constexpr char kAnyVersionVariable[] = "GANTRY_NIXL_ANY_VERSION";
 constexpr char kDefaultRunDir[] = "/run/gantry";
 constexpr uint64_t kTimeoutMsMax = 60'000;
 constexpr uint64_t kDeadlineMsMax = 86'400'000;
@@ -30,6 +31,8 @@ Result<uint64_t> ReadNumber(const std::string& name, std::string_view text, uint
 }
 
 }  // namespace
+
+bool AllowsNewerNixl() { return Variable(kAnyVersionVariable, "") == "1"; }
 
 Parameters DefaultParameters() {
   return {{"run_dir", Variable(kRunDirVariable, kDefaultRunDir)},

@@ -18,6 +18,9 @@ struct PluginConfig {
   std::string require_path;  // empty: any
 };
 
+// The user takes a NIXL that is newer than those that are tested.
+bool AllowsNewerNixl();
+
 // What NIXL shows as the parameters of a backend.
 Parameters DefaultParameters();
 

@@ -251,6 +251,17 @@ bool NixlTransfer::Stop() {
   return state_ == State::kIdle;
 }
 
+void NixlTransfer::Hold() {
+  const MutexLock lock(mutex_);
+  self_ = shared_from_this();
+}
+
+void NixlTransfer::Drop() {
+  std::shared_ptr<NixlTransfer> last;  // ends after the lock
+  const MutexLock lock(mutex_);
+  last.swap(self_);
+}
+
 bool NixlTransfer::was_refused() const {
   const MutexLock lock(mutex_);
   return was_stopped_;

@@ -65,8 +65,8 @@ class NixlTransfer : public BackendReqH, public std::enable_shared_from_this<Nix
   // alone that was posted since.
   bool StopSoon();
   // NIXL has the handle, and nothing else need hold it until Drop.
-  void Hold() { self_ = shared_from_this(); }
-  void Drop() { self_.reset(); }
+  void Hold();
+  void Drop();
   bool was_refused() const;
   bool is_active() const;
   // Why the last transfer took no faster path, for a person; empty: it took the fastest.
@@ -87,7 +87,6 @@ class NixlTransfer : public BackendReqH, public std::enable_shared_from_this<Nix
   void NoteFailure(const Error& error) REQUIRES(mutex_);
   TransferEnd End(std::optional<Error> error) REQUIRES(mutex_);
 
-  std::shared_ptr<NixlTransfer> self_;
   const Operation operation_;
   const TransferRanges ranges_;
   const std::optional<BlockPlan> blocks_;
@@ -95,6 +94,7 @@ class NixlTransfer : public BackendReqH, public std::enable_shared_from_this<Nix
   const PluginConfig& config_;  // of the engine, which outlives it
 
   mutable Mutex mutex_;
+  std::shared_ptr<NixlTransfer> self_ GUARDED_BY(mutex_);
   State state_ GUARDED_BY(mutex_) = State::kIdle;
   Post post_ GUARDED_BY(mutex_);
   Owned<gantry_transfer> transfer_ GUARDED_BY(mutex_);
