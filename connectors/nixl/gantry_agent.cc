@@ -57,13 +57,21 @@ Result<AgentCard> GantryAgent::CardOf(const std::string& agent) const {
 Status GantryAgent::SendParts(const Lease& lease, const AgentCard& target,
                               const std::vector<std::string>& parts, size_t count) {
   const std::string peer = PeerNameOf(target, lease);
+  const TimePoint deadline = Clock::now() + milliseconds(static_cast<int64_t>(config_.timeout_ms));
+  const bool is_long = parts.size() > 1;
+  const uint64_t deadline_ms = is_long ? config_.timeout_ms : 0;
+  MessageOutcomes::Watch watch(inbox_.outcomes());
+  std::vector<std::string> ids;
   for (size_t i = 0; i < count; ++i) {
     const gantry_message message = {target.workload.c_str(), parts[i].data(), parts[i].size(),
                                     nullptr};
+    char* id = nullptr;
     RETURN_IF_ERROR(
-        lease.Noted(Take(gantry_notify(lease.client(), peer.c_str(), &message, 0, nullptr))));
+        lease.Noted(Take(gantry_notify(lease.client(), peer.c_str(), &message, deadline_ms, &id))));
+    const Owned<char> owned(id);
+    ids.emplace_back(id);
   }
-  return {};
+  return is_long ? watch.Await(ids, deadline) : Status();
 }
 
 Status GantryAgent::Notify(const std::string& agent, const std::string& text) {

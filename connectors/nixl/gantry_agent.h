@@ -45,6 +45,7 @@ class GantryAgent {
   GantryAgent(const PluginConfig& config, std::string name)
       : config_(config), name_(std::move(name)), workload_(WorkloadOf(name_)), views_(memory_) {}
 
+  // A text of several parts is waited for, so that its receiver has it, or the engine an error.
   Status SendParts(const Lease& lease, const AgentCard& target,
                    const std::vector<std::string>& parts, size_t count);
   uint64_t NextNumber() { return numbers_.fetch_add(1); }

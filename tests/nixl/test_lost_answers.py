@@ -118,3 +118,23 @@ def test_a_transfer_is_stopped_whose_release_found_no_sidecar(world):
             assert time.monotonic() < end
             time.sleep(0.02)
     move(agents, addresses, "READ")
+
+
+def test_a_long_notification_that_finds_no_room_is_an_error(world):
+    """The receiver takes nothing, so that its sidecar's room for messages is full after a few."""
+    agents, addresses, sidecars = pair_with(world, timeout_ms=2000)
+    one, two = agents
+    one.process.send_signal(signal.SIGSTOP)
+    sent = []
+    with pytest.raises(Failed):
+        while len(sent) < 20:
+            text = os.urandom(MIB)
+            two.send("one", text)
+            sent.append(("two", text))
+    assert sent
+    assert "was not delivered: resource_exhausted" in two.log
+    prepare(agents, addresses)
+    with pytest.raises(Failed):
+        two.post("read", os.urandom(MIB))  # nothing begins without its notification
+    one.process.send_signal(signal.SIGCONT)
+    assert one.notifications(len(sent)) == sent

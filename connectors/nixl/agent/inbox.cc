@@ -20,8 +20,9 @@ log::RateLimiter lost_log, failed_log, dropped_log, half_log;
 }  // namespace
 
 void Inbox::Hear(const std::string& page, const Asked& asked) {
-  static constexpr std::array<std::string_view, 8> kKeys = {
-      "type", "from_peer", "from_workload", "message", "lost", "delivered", "to", "code"};
+  static constexpr std::array<std::string_view, 9> kKeys = {"subject",       "type",    "from_peer",
+                                                            "from_workload", "message", "lost",
+                                                            "delivered",     "to",      "code"};
   const auto fields = wire::BodyFields::Read(page, kKeys);
   if (!fields) return;
   const MutexLock hearing(hearing_);
@@ -32,15 +33,21 @@ void Inbox::Hear(const std::string& page, const Asked& asked) {
     const std::string event = "events/" + std::to_string(i) + "/";
     const std::string type = fields->Text(event + "type");
     if (type.empty()) return;
-    if (type == "notification_outcome" && !fields->Flag(event + "delivery/delivered")) {
-      plugin_log::Seldom(failed_log,
-                         "a notification to " + fields->Text(event + "delivery/to") +
-                             " was not delivered: " + fields->Text(event + "delivery/error/code"));
-    }
+    if (type == "notification_outcome") HearOutcome(*fields, event);
     if (type != "notification") continue;
     if (const Status heard = HearMessage(*fields, event + "notification/", asked); !heard)
       plugin_log::Seldom(dropped_log, "a notification is dropped", heard.error());
   }
+}
+
+void Inbox::HearOutcome(const wire::BodyFields& fields, const std::string& event) {
+  const std::string id = fields.Text(event + "subject");
+  if (fields.Flag(event + "delivery/delivered")) return outcomes_.Note(id, {});
+  const std::string code = fields.Text(event + "delivery/error/code");
+  Error error(ErrorCodeByName(code), "a notification to " + fields.Text(event + "delivery/to") +
+                                         " was not delivered: " + code);
+  plugin_log::Seldom(failed_log, error.message);
+  outcomes_.Note(id, Fail(std::move(error)));
 }
 
 Status Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at,

@@ -9,6 +9,7 @@
 
 #include "connectors/nixl/abi/nixl_interface.h"
 #include "connectors/nixl/agent/layout_request.h"
+#include "connectors/nixl/agent/message_outcomes.h"
 #include "connectors/nixl/agent/message_parts.h"
 #include "lib/base/mutex.h"
 #include "lib/codec/body_fields.h"
@@ -24,16 +25,20 @@ class Inbox {
   void Hear(const std::string& page, const Asked& asked);
   // Appends what has arrived.
   void TakeAll(Notifications& taken);
+  // Of messages that this agent sent.
+  MessageOutcomes& outcomes() { return outcomes_; }
   // Nothing more is to be heard until what is here was taken.
   bool is_full() const { return bytes_ >= kBytesMax; }
 
   static constexpr size_t kBytesMax = size_t{64} << 20;
 
  private:
+  void HearOutcome(const wire::BodyFields& fields, const std::string& event);
   Status HearMessage(const wire::BodyFields& fields, const std::string& at, const Asked& asked)
       REQUIRES(hearing_);
 
   std::atomic<bool> has_some_{false};
+  MessageOutcomes outcomes_;
   Mutex hearing_;
   MessageJoiner joiner_ GUARDED_BY(hearing_);
   Mutex mutex_;
