@@ -42,12 +42,12 @@ void Inbox::Hear(const std::string& page, const Asked& asked) {
 
 void Inbox::HearOutcome(const wire::BodyFields& fields, const std::string& event) {
   const std::string id = fields.Text(event + "subject");
-  if (fields.Flag(event + "delivery/delivered")) return outcomes_.Note(id, {});
+  if (fields.Flag(event + "delivery/delivered")) return outcomes_->Note(id, {});
   const std::string code = fields.Text(event + "delivery/error/code");
   Error error(ErrorCodeByName(code), "a notification to " + fields.Text(event + "delivery/to") +
                                          " was not delivered: " + code);
   plugin_log::Seldom(failed_log, error.message);
-  outcomes_.Note(id, Fail(std::move(error)));
+  outcomes_->Note(id, Fail(std::move(error)));
 }
 
 Status Inbox::HearMessage(const wire::BodyFields& fields, const std::string& at,

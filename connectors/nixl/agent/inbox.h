@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -26,7 +27,7 @@ class Inbox {
   // Appends what has arrived.
   void TakeAll(Notifications& taken);
   // Of messages that this agent sent.
-  MessageOutcomes& outcomes() { return outcomes_; }
+  MessageOutcomes& outcomes() { return *outcomes_; }
   // Nothing more is to be heard until what is here was taken.
   bool is_full() const { return bytes_ >= kBytesMax; }
 
@@ -38,7 +39,7 @@ class Inbox {
       REQUIRES(hearing_);
 
   std::atomic<bool> has_some_{false};
-  MessageOutcomes outcomes_;
+  const std::unique_ptr<MessageOutcomes> outcomes_ = std::make_unique<MessageOutcomes>();
   Mutex hearing_;
   MessageJoiner joiner_ GUARDED_BY(hearing_);
   Mutex mutex_;
