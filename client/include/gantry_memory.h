@@ -23,6 +23,31 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* cl
                                                                size_t count,
                                                                gantry_buffer** buffers);
 
+/* ---- Private memory ---- */
+
+/* Makes a block of private memory (malloc, numpy, a tensor of the CPU) an arena where it is: its
+   pages are copied into a memfd, slice by slice, which takes their place at the same addresses.
+   Buffers in it are then registered as in any arena. It is the caller's word that no thread uses
+   the block until this returns, and that no device has its pages (RDMA, io_uring, O_DIRECT).
+   Memory of a GPU and of arenas that others made needs none of it: `arena` gets NULL.
+
+   The block begins and ends with a page, or it is one that malloc of glibc has mapped by itself (at
+   least 128 KiB; from 32 MiB on always): its pages hold nothing else. "not_exportable" for other
+   blocks, and for memory that is shared, of a file, not writable, locked, of hugetlb, or pinned for
+   a GPU; the hint says the way out. "invalid_argument" where not all is mapped,
+   "resource_exhausted" where memory is short, "conflict" where a part is adopted already.
+
+   Until the block is freed its pages stay shared memory (`shmem` in the control group). So a child
+   of fork sees what its parent writes there, and the other way round; MADV_DONTNEED does not zero
+   them. Do not give them back to an allocator that keeps free pages (jemalloc, tcmalloc, the heap):
+   it would share them with children. realloc and free of blocks that malloc has mapped work.
+
+   Close or destroy the arena before the block is freed: its memfd keeps the memory. The same block
+   can be adopted several times; each handle is closed by itself, and the last one closes the
+   arena. */
+GANTRY_FALLIBLE gantry_error* gantry_arena_adopt_private(gantry_client* client, void* address,
+                                                         uint64_t bytes, gantry_arena** arena);
+
 /* ---- Sleep mode ---- */
 
 /* For an engine's sleep mode. Suspend unmaps buffers in every sidecar but keeps them registered:
