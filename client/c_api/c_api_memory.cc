@@ -27,7 +27,8 @@ char* CopyText(std::string_view text) {
 
 // Ends the handle's own hold. Returns true when the arena goes on for other handles.
 bool HasOtherHolders(gantry_arena& handle) {
-  if (handle.holds.exchange(false)) return !handle.session->memory().EndHold(*handle.arena);
+  if (handle.holds.exchange(false))
+    return !handle.session->memory().private_memory().EndHold(*handle.arena);
   return handle.arena->holders > 0;
 }
 
@@ -177,9 +178,11 @@ gantry_error* gantry_arena_adopt_private(gantry_client* client, void* address, u
                                          gantry_arena** arena) {
   return EnterObject(client, [&]() -> Status {
     if (arena == nullptr) return Missing("arena");
+    if (client->session->link().is_closed()) return Fail(SidecarLink::Closed());
     auto handle = std::make_unique<gantry_arena>();
     handle->session = client->session;
-    ASSIGN_OR_RETURN(handle->arena, client->session->memory().AdoptPrivate(address, bytes));
+    ASSIGN_OR_RETURN(handle->arena,
+                     client->session->memory().private_memory().Adopt(address, bytes));
     handle->holds = handle->arena != nullptr;
     *arena = handle->arena != nullptr ? handle.release() : nullptr;
     return {};

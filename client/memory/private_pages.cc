@@ -98,8 +98,8 @@ Status CheckNotPinned(const ByteRange& pages) {
                   "the memory at " + RangeText(pages.offset + offset, pages.length - offset) +
                       " is " + std::string(gpu::DescriptionOf(info.origin)) +
                       ", and is not adopted",
-                  "unpin it first (cudaHostUnregister, hipHostUnregister), or put the data into an "
-                  "arena, which gantry_arena_pin (Arena.pin) pins",
+                  std::string(gpu::kUnpin) +
+                      ", or put the data into an arena, which gantry_arena_pin (Arena.pin) pins",
                   "address");
     }
     const uint64_t last = pages.length - 1;

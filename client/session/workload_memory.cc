@@ -7,8 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "client/memory/private_pages.h"
-#include "client/memory/range_text.h"
 #include "client/memory/sealed_memfd.h"
 #include "client/session/placed_nonces.h"
 #include "lib/base/url_escape.h"
@@ -18,7 +16,10 @@ namespace gantry::client {
 WorkloadMemory::WorkloadMemory(SidecarLink& link)
     : link_(link),
       locator_([&link](std::span<const int> fds) { return link.HandOver(fds); }),
-      sleep_(link, locator_, buffers_) {}
+      sleep_(link, locator_, buffers_),
+      private_memory_(locator_, [this](int fd, uint64_t bytes, void* address) {
+        return AddArena(fd, bytes, address);
+      }) {}
 
 Result<std::shared_ptr<Arena>> WorkloadMemory::AddArena(int fd, uint64_t bytes, void* address) {
   if (link_.is_closed()) return Fail(SidecarLink::Closed());
@@ -36,45 +37,6 @@ Result<std::shared_ptr<Arena>> WorkloadMemory::AddArena(int fd, uint64_t bytes, 
     return Fail(std::move(added).error());
   }
   return arena;
-}
-
-Result<std::shared_ptr<Arena>> WorkloadMemory::FindAdopted(const std::vector<Extent>& extents) {
-  const auto is_adopted = [](const Extent& extent) { return extent.arena->holders > 0; };
-  if (std::none_of(extents.begin(), extents.end(), is_adopted)) return nullptr;
-  const Extent& first = extents.front();
-  const auto address = reinterpret_cast<uintptr_t>(first.arena->data());
-  if (!ShowsFile(first.arena->fd(), address, first.arena->bytes())) {
-    return Fail(ErrorCode::kStaleGeneration,
-                "the memory at " + RangeText(address, first.arena->bytes()) +
-                    " was freed or mapped anew while it was adopted",
-                "unregister the buffers in it, and close its arena, before it is freed", "address");
-  }
-  if (extents.size() > 1) {
-    return Fail(ErrorCode::kConflict, "the block spans several adopted ones",
-                "adopt a block whole, before parts of it", "address");
-  }
-  ++first.arena->holders;
-  return first.arena;
-}
-
-Result<std::shared_ptr<Arena>> WorkloadMemory::AdoptPrivate(void* address, uint64_t bytes) {
-  if (link_.is_closed()) return Fail(SidecarLink::Closed());
-  MutexLock lock(adopting_);
-  const auto extents = locator_.arenas().Resolve(address, bytes);
-  if (extents) return FindAdopted(*extents);
-  if (locator_.Locate(address, bytes)) return nullptr;
-  ASSIGN_OR_RETURN(const ByteRange pages,
-                   PagesOfBlock(reinterpret_cast<uintptr_t>(address), bytes));
-  ASSIGN_OR_RETURN(const SharedPages shared, SharePages(pages));
-  ASSIGN_OR_RETURN(
-      auto arena, AddArena(shared.fd.get(), shared.bytes, reinterpret_cast<void*>(shared.address)));
-  arena->holders = 1;
-  return arena;
-}
-
-bool WorkloadMemory::EndHold(Arena& arena) {
-  MutexLock lock(adopting_);
-  return --arena.holders == 0;
 }
 
 Status WorkloadMemory::ReleaseFd(Arena& arena) {

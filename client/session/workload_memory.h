@@ -12,8 +12,8 @@
 #include "client/session/buffer_set.h"
 #include "client/session/buffer_sleep.h"
 #include "client/session/memory_locator.h"
+#include "client/session/private_memory.h"
 #include "client/session/sidecar_link.h"
-#include "lib/base/mutex.h"
 #include "lib/base/result.h"
 
 namespace gantry::client {
@@ -26,13 +26,9 @@ class WorkloadMemory {
   MemoryLocator& locator() { return locator_; }
   BufferSet& buffers() { return buffers_; }
   BufferSleep& sleep() { return sleep_; }
+  PrivateMemory& private_memory() { return private_memory_; }
 
   Result<std::shared_ptr<Arena>> AddArena(int fd, uint64_t bytes, void* address);
-  // Adopts private pages of the caller in place, and adds a holder to their arena. Null: the memory
-  // is in the caller's own arenas or a GPU's, and needs no adoption.
-  Result<std::shared_ptr<Arena>> AdoptPrivate(void* address, uint64_t bytes) EXCLUDES(adopting_);
-  // Returns true when no holder is left: the arena is to be closed.
-  bool EndHold(Arena& arena) EXCLUDES(adopting_);
   Status CloseArena(Arena& arena, uint64_t drain_ms);
   // As CloseArena and Unregister, for the last time: what a sidecar that stands still does not hear
   // of it is told when it answers again.
@@ -57,15 +53,11 @@ class WorkloadMemory {
   Result<std::vector<BufferPointer>> Keep(std::vector<BufferRequest> requests,
                                           const std::vector<BufferAnswer>& answers);
 
-  // Null: the memory has to be adopted.
-  Result<std::shared_ptr<Arena>> FindAdopted(const std::vector<Extent>& extents)
-      REQUIRES(adopting_);
-
-  Mutex adopting_;  // also while pages are replaced
   SidecarLink& link_;
   MemoryLocator locator_;
   BufferSet buffers_;
   BufferSleep sleep_;
+  PrivateMemory private_memory_;
 };
 
 }  // namespace gantry::client
