@@ -209,12 +209,13 @@ def test_a_child_adopts_its_parents_memory_for_a_client_of_its_own(peers):
         try:
             with gantry.Client(peers.sidecar.run_dir, "child") as own:
                 with own.register("k", memory, adopt=True):
-                    status = 0 if memory[:4] == b"both" and len(files_of(memory)) == 1 else 2
+                    status = 0 if memory[:4] == b"both" else 2
+                    memory[8:13] = b"child"
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     memory[:4] = b"here"
-    assert peers.seen(4) == b"here"
+    assert memory[8:13] == b"child" and peers.seen(13)[8:] == b"child" and peers.seen(4) == b"here"
 
 
 def test_madv_dontneed_of_the_owner_keeps_the_bytes(peers):
