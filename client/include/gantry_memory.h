@@ -33,14 +33,14 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* cl
 
    The block begins and ends with a page, or it is one that malloc of glibc has mapped by itself (at
    least 128 KiB; from 32 MiB on always): its pages hold nothing else. "not_exportable" for other
-   blocks, and for memory that is shared, of a file, not writable, locked, of hugetlb, or pinned for
-   a GPU; the hint says the way out. "invalid_argument" where not all is mapped,
-   "resource_exhausted" where memory is short, "conflict" where a part is adopted already.
+   blocks, and for memory that is in a heap of malloc, shared, of a file, not writable, locked, of
+   hugetlb, or pinned for a GPU; the hint says the way out. "invalid_argument" where not all is
+   mapped, "resource_exhausted" where memory is short, "conflict" where a part is adopted already.
 
    Until the block is freed its pages stay shared memory (`shmem` in the control group). So a child
    of fork sees what its parent writes there, and the other way round; MADV_DONTNEED does not zero
-   them. Do not give them back to an allocator that keeps free pages (jemalloc, tcmalloc, the heap):
-   it would share them with children. realloc and free of blocks that malloc has mapped work.
+   them. Do not give them back to an allocator that keeps free pages (jemalloc, tcmalloc): it would
+   share them with children. realloc and free of blocks that malloc of glibc has mapped work.
 
    Close or destroy the arena before the block is freed: its memfd keeps the memory. The same block
    can be adopted several times; each handle is closed by itself, and the last one closes the

@@ -31,6 +31,9 @@ constexpr uint64_t kGrowthBytes = uint64_t{1} << 45;
 constexpr char kUseArena[] =
     "allocate an arena (gantry_arena_create, Client.arena) and put the data there";
 
+// Its pages would stay shared when malloc gives them to other blocks.
+constexpr char kInHeap[] = "is in a heap of malloc";
+
 // A kind of mapping that is refused: its flag in VmFlags, what it is, and the way out.
 struct RefusedKind {
   const char* flag;
@@ -81,10 +84,32 @@ Status CheckKind(const OwnMapping& mapping) {
                    "make it readable and writable, and not executable");
   }
   const std::string_view name = mapping.name;
-  if (name.starts_with("[") && name != "[heap]" && !name.starts_with("[anon:")) {
+  if (name == "[heap]") return Refused(mapping, kInHeap, kUseArena);
+  if (name.starts_with("[") && !name.starts_with("[anon:")) {
     return Refused(mapping, "is the kernel's or a stack", kUseArena);
   }
   return {};
+}
+
+// Whether malloc of glibc has the address in a heap of a thread: 64 MiB from a multiple of that on,
+// with a header.
+bool IsInThreadHeap(uint64_t address) {
+  struct Header {
+    uint64_t arena;
+    uint64_t previous;  // heap of that arena
+    uint64_t size;
+    uint64_t accessible;
+  } header = {};
+  constexpr uint64_t kHeapBytes = uint64_t{64} << 20;
+  const uint64_t offset = address % kHeapBytes;
+  const auto reader = HostBytes::Create();
+  if (!reader ||
+      !reader->Read(&header, reinterpret_cast<const void*>(address - offset), sizeof(header))) {
+    return false;
+  }
+  return header.arena != 0 && header.arena % 16 == 0 && header.previous % kHeapBytes == 0 &&
+         header.size % PageBytes() == 0 && header.size <= header.accessible &&
+         header.accessible <= kHeapBytes && offset < header.accessible;
 }
 
 // The driver of a GPU keeps the addresses of pages that it has pinned.
@@ -259,7 +284,7 @@ Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
                   "be: it is not adopted",
               "pass a whole block that malloc has mapped by itself (of 32 MiB always, of 128 KiB "
               "with GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072), or whole pages, as mmap "
-              "and aligned_alloc give; or use an arena (gantry_arena_create, Client.arena)",
+              "gives; or use an arena (gantry_arena_create, Client.arena)",
               "address");
 }
 
@@ -268,6 +293,7 @@ Result<SharedPages> SharePages(const ByteRange& pages) {
   ASSIGN_OR_RETURN(auto shared, FindShared(pages, mappings));
   if (shared) return *std::move(shared);
   for (const OwnMapping& mapping : mappings) RETURN_IF_ERROR(CheckKind(mapping));
+  if (IsInThreadHeap(pages.offset)) return Refused(mappings.front(), kInHeap, kUseArena);
   RETURN_IF_ERROR(CheckNotPinned(pages));
   RETURN_IF_ERROR(host::CheckMemoryRoom(AbsentBytes(pages) + std::min(kSliceBytes, pages.length)));
   ASSIGN_OR_RETURN(UniqueFd fd, NewFile(pages.length));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/client/page_bytes.h"
@@ -208,6 +209,18 @@ TEST(PrivatePages, AreNotHugeOnesAndNoStack) {
   int on_stack = 0;
   const uint64_t page = Address(&on_stack) / kPage * kPage;
   EXPECT_EQ(ErrorOf(SharePages({page, kPage})).code, ErrorCode::kNotExportable);
+}
+
+TEST(PrivatePages, AreNotInAHeapOfMalloc) {
+  const auto share = [] {
+    const std::unique_ptr<void, void (*)(void*)> block(std::aligned_alloc(kPage, 4 * kPage),
+                                                       std::free);
+    const auto pages = PagesOfBlock(Address(block.get()), 4 * kPage);
+    EXPECT_NE(ErrorOf(SharePages(pages.value())).message.find("is in a heap of malloc"),
+              std::string::npos);
+  };
+  share();
+  std::thread(share).join();  // it has a heap of its own
 }
 
 TEST(PrivatePages, AreNotOfAFile) {
