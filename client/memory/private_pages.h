@@ -26,7 +26,8 @@ Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes);
 
 // Puts a memfd in the place of these pages and returns it. Pages that an earlier call has replaced,
 // and whose descriptor this process still has, are returned as they are. Takes memory for a slice
-// of 64 MiB beside the pages that are there. Pages in a heap of malloc are refused. The bytes are the same also after an error.
+// of 64 MiB beside the pages that are there. Pages in a heap of malloc are refused. The bytes are
+// the same also after an error.
 Result<SharedPages> SharePages(const ByteRange& pages);
 
 // Returns true where [address, address + bytes) still shows the file from its beginning on.
