@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "lib/host/memory_room.h"
 #include "tests/client/page_bytes.h"
 
 namespace gantry::client {
@@ -59,6 +61,12 @@ ino_t InodeOf(const UniqueFd& fd) {
 template <typename T>
 Error ErrorOf(const Result<T>& result) {
   return result ? Error(ErrorCode::kInternal, "it succeeded") : result.error();
+}
+
+bool MallocIsOfASanitizer() {
+  const std::unique_ptr<void, void (*)(void*)> block(std::malloc(kPage), std::free);
+  const struct mallinfo2 use = ::mallinfo2();
+  return use.uordblks + use.hblkhd == 0;
 }
 
 uint64_t Address(const void* data) { return reinterpret_cast<uintptr_t>(data); }
@@ -164,8 +172,10 @@ TEST(PrivatePages, AreRefusedByKind) {
     int (*make)(std::byte* data);
     ErrorCode code;
   };
+  // Sanitizers take the place of mlock, and do nothing.
   const Kind kinds[] = {
-      {"is locked", [](std::byte* data) { return ::mlock(data, kPage); },
+      {"is locked",
+       [](std::byte* data) { return static_cast<int>(::syscall(SYS_mlock, data, kPage)); },
        ErrorCode::kNotExportable},
       {"is kept from children",
        [](std::byte* data) { return ::madvise(data, kPage, MADV_DONTFORK); },
@@ -212,6 +222,7 @@ TEST(PrivatePages, AreNotHugeOnesAndNoStack) {
 }
 
 TEST(PrivatePages, AreNotInAHeapOfMalloc) {
+  if (MallocIsOfASanitizer()) GTEST_SKIP() << "a sanitizer's malloc";
   const auto share = [] {
     const std::unique_ptr<void, void (*)(void*)> block(std::aligned_alloc(kPage, 4 * kPage),
                                                        std::free);
@@ -235,14 +246,13 @@ TEST(PrivatePages, AreNotOfAFile) {
 }
 
 TEST(PrivatePages, ThatNoMemoryIsLeftForAreRefusedAtOnce) {
-  constexpr uint64_t kTebibyte = uint64_t{1} << 40;
-  void* const data = ::mmap(nullptr, 4 * kTebibyte, PROT_READ | PROT_WRITE,
+  const uint64_t bytes = (2 * host::MemoryRoomOf().bytes) / kPage * kPage;
+  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(data, MAP_FAILED);
-  EXPECT_EQ(ErrorOf(SharePages({Address(data), 4 * kTebibyte})).code,
-            ErrorCode::kResourceExhausted);
+  EXPECT_EQ(ErrorOf(SharePages({Address(data), bytes})).code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(MappingsOf(Address(data), Address(data) + kPage)->front().inode, 0U);
-  ::munmap(data, 4 * kTebibyte);
+  ::munmap(data, bytes);
 }
 
 TEST(PrivatePages, MeetALimitOfFileSizesWithoutASignal) {
@@ -258,6 +268,7 @@ TEST(PrivatePages, MeetALimitOfFileSizesWithoutASignal) {
 }
 
 TEST(PagesOfBlock, AreThoseOfABlockThatMallocHasMapped) {
+  if (MallocIsOfASanitizer()) GTEST_SKIP() << "a sanitizer's malloc";
   void* aligned = nullptr;
   ASSERT_EQ(::posix_memalign(&aligned, 64, kLarge), 0);
   void* page_aligned = nullptr;
@@ -289,6 +300,7 @@ TEST(PagesOfBlock, AreNotThoseThatOthersMayHave) {
 }
 
 TEST(PagesOfBlock, OfMallocCanBeReallocatedAndFreed) {
+  if (MallocIsOfASanitizer()) GTEST_SKIP() << "a sanitizer's malloc";
   auto* block = static_cast<std::byte*>(std::malloc(kLarge));
   Fill(block, kLarge);
   const std::vector<std::byte> before(block, block + kLarge);
