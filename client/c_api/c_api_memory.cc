@@ -175,14 +175,20 @@ gantry_error* gantry_arena_adopt(gantry_client* client, int fd, uint64_t bytes, 
 }
 
 gantry_error* gantry_arena_adopt_private(gantry_client* client, void* address, uint64_t bytes,
-                                         gantry_arena** arena) {
+                                         uint32_t flags, gantry_arena** arena) {
   return EnterObject(client, [&]() -> Status {
     if (arena == nullptr) return Missing("arena");
+    if ((flags & ~GANTRY_OWN_MAPPING) != 0) {
+      return Fail(ErrorCode::kInvalidArgument, "there are no flags " + std::to_string(flags),
+                  "GANTRY_OWN_MAPPING or 0", "flags");
+    }
+    const auto kind =
+        flags == 0 ? PrivateMemory::Kind::kBlockOfMalloc : PrivateMemory::Kind::kOwnMapping;
     if (client->session->link().is_closed()) return Fail(SidecarLink::Closed());
     auto handle = std::make_unique<gantry_arena>();
     handle->session = client->session;
     ASSIGN_OR_RETURN(handle->arena,
-                     client->session->memory().private_memory().Adopt(address, bytes));
+                     client->session->memory().private_memory().Adopt(address, bytes, kind));
     handle->holds = handle->arena != nullptr;
     *arena = handle->arena != nullptr ? handle.release() : nullptr;
     return {};

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdio>
@@ -39,16 +40,37 @@ std::optional<OwnMapping> ReadHeader(const std::string& line) {
   return mapping;
 }
 
+Result<std::vector<OwnMapping>> MappingsIn(const char* file, uint64_t begin, uint64_t end) {
+  std::ifstream text(file);
+  if (!text) {
+    return Fail(ErrorCode::kNotExportable, "this process cannot read " + std::string(file),
+                "mount /proc in the workload's container");
+  }
+  std::vector<OwnMapping> found = ReadMappings(text, begin, end);
+  uint64_t covered = begin;
+  for (const OwnMapping& mapping : found) {
+    if (mapping.begin > covered) break;
+    covered = mapping.end;
+  }
+  if (covered >= end) return found;
+  return Fail(
+      ErrorCode::kInvalidArgument,
+      RangeText(begin, end - begin) + " has a hole: nothing is mapped at 0x" + HexOf(covered),
+      "pass the address and the bytes of memory that is allocated", "address");
+}
+
 }  // namespace
+
+uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 bool OwnMapping::has(const char* flag) const {
   return flags.find(" " + std::string(flag) + " ") != std::string::npos;
 }
 
-std::vector<OwnMapping> ReadMappings(std::istream& smaps, uint64_t begin, uint64_t end) {
+std::vector<OwnMapping> ReadMappings(std::istream& text, uint64_t begin, uint64_t end) {
   std::vector<OwnMapping> found;
   bool wanted = false;
-  for (std::string line; std::getline(smaps, line);) {
+  for (std::string line; std::getline(text, line);) {
     if (auto mapping = ReadHeader(line)) {
       if (mapping->begin >= end) break;
       wanted = mapping->end > begin;
@@ -61,22 +83,11 @@ std::vector<OwnMapping> ReadMappings(std::istream& smaps, uint64_t begin, uint64
 }
 
 Result<std::vector<OwnMapping>> MappingsOf(uint64_t begin, uint64_t end) {
-  std::ifstream smaps("/proc/self/smaps");
-  if (!smaps) {
-    return Fail(ErrorCode::kNotExportable, "this process cannot read /proc/self/smaps",
-                "mount /proc in the workload's container");
-  }
-  std::vector<OwnMapping> found = ReadMappings(smaps, begin, end);
-  uint64_t covered = begin;
-  for (const OwnMapping& mapping : found) {
-    if (mapping.begin > covered) break;
-    covered = mapping.end;
-  }
-  if (covered >= end) return found;
-  return Fail(
-      ErrorCode::kInvalidArgument,
-      RangeText(begin, end - begin) + " has a hole: nothing is mapped at 0x" + HexOf(covered),
-      "pass the address and the bytes of memory that is allocated", "address");
+  return MappingsIn("/proc/self/maps", begin, end);
+}
+
+Result<std::vector<OwnMapping>> FlaggedMappingsOf(uint64_t begin, uint64_t end) {
+  return MappingsIn("/proc/self/smaps", begin, end);
 }
 
 bool StandsFor(int fd, const OwnMapping& mapping) {

@@ -1,4 +1,4 @@
-// The mappings of this process in a range of addresses, as /proc/self/smaps shows them. Stateless;
+// The mappings of this process in a range of addresses, as the kernel shows them. Stateless;
 // thread-safe.
 #pragma once
 
@@ -12,6 +12,8 @@
 
 namespace gantry::client {
 
+uint64_t PageBytes();
+
 struct OwnMapping {
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -20,18 +22,20 @@ struct OwnMapping {
   uint64_t device = 0;
   uint64_t inode = 0;  // 0: no file
   std::string name;    // a path, "[heap]", or empty
-  std::string flags;   // of VmFlags, each with a blank in front and behind: " rd wr lo "
+  std::string flags;   // of VmFlags in smaps, each with a blank in front and behind: " rd wr lo "
 
   bool is_shared() const { return access.size() == 4 && access[3] == 's'; }
   bool has(const char* flag) const;
 };
 
-// Reads the text of an smaps file. Returns the mappings that touch [begin, end), in order.
-std::vector<OwnMapping> ReadMappings(std::istream& smaps, uint64_t begin, uint64_t end);
+// Reads the text of a maps or smaps file. Returns the mappings that touch [begin, end), in order.
+std::vector<OwnMapping> ReadMappings(std::istream& text, uint64_t begin, uint64_t end);
 
 // Returns the mappings of this process, which cover every byte of [begin, end). kInvalidArgument
-// where a part is not mapped.
+// where a part is not mapped. Without flags.
 Result<std::vector<OwnMapping>> MappingsOf(uint64_t begin, uint64_t end);
+// With flags. The kernel counts pages for it: 16 ms for each GiB that is present below `end`.
+Result<std::vector<OwnMapping>> FlaggedMappingsOf(uint64_t begin, uint64_t end);
 
 // Returns true when the descriptor is of the mapped file.
 bool StandsFor(int fd, const OwnMapping& mapping);

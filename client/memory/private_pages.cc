@@ -1,19 +1,20 @@
 #include "client/memory/private_pages.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "client/memory/malloc_block.h"
 #include "client/memory/range_text.h"
 #include "client/memory/sealed_memfd.h"
 #include "lib/gpu/loaded_gpu_pointers.h"
@@ -53,8 +54,6 @@ constexpr RefusedKind kRefusedKinds[] = {
     {"gd", "is a stack", kUseArena},
 };
 
-uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
-
 bool WasReplaced(const OwnMapping& mapping) {
   return mapping.is_shared() && mapping.name.starts_with(kShownName);
 }
@@ -91,52 +90,53 @@ Status CheckKind(const OwnMapping& mapping) {
   return {};
 }
 
-// Reads memory that may not be there. The system call itself is made: sanitizers would take the
-// library's function for an access in front of a block.
-bool ReadIfMapped(uint64_t address, void* to, size_t bytes) {
-  const UniqueFd file = NewMemfd("gantry-bytes", MFD_CLOEXEC);
-  const auto all = static_cast<ssize_t>(bytes);
-  return file.valid() && ::syscall(SYS_pwrite64, file.get(), address, bytes, 0) == all &&
-         ::pread(file.get(), to, bytes, 0) == all;
-}
-
-// Whether malloc of glibc has the address in a heap of a thread: 64 MiB from a multiple of that on,
-// with a header.
-bool IsInThreadHeap(uint64_t address) {
-  struct Header {
-    uint64_t arena;
-    uint64_t previous;  // heap of that arena
-    uint64_t size;
-    uint64_t accessible;
-  } header = {};
-  constexpr uint64_t kHeapBytes = uint64_t{64} << 20;
-  const uint64_t offset = address % kHeapBytes;
-  if (!ReadIfMapped(address - offset, &header, sizeof(header))) return false;
-  return header.arena != 0 && header.arena % 16 == 0 && header.previous % kHeapBytes == 0 &&
-         header.size % PageBytes() == 0 && header.size <= header.accessible &&
-         header.accessible <= kHeapBytes && offset < header.accessible;
-}
-
-// The driver of a GPU keeps the addresses of pages that it has pinned.
+// The driver of a GPU keeps the addresses of memory that it has pinned, and tells them byte by
+// byte. A pin covers the first or the last byte of a page, unless it is a part of that page alone.
 Status CheckNotPinned(const ByteRange& pages) {
   const auto driver = gpu::LoadedGpuPointers();
-  if (!driver) return {};
-  for (uint64_t offset = 0; offset < pages.length;) {
-    ASSIGN_OR_RETURN(const gpu::PointerInfo info, (*driver)->Resolve(pages.offset + offset));
-    if (info.origin != gpu::MemoryOrigin::kUnknown) {
+  if (!driver && driver.error().code == ErrorCode::kNotFound) return {};
+  if (!driver) return Fail(driver.error());
+  for (uint64_t offset = 0; offset < pages.length; offset += PageBytes()) {
+    const uint64_t page = pages.offset + offset;
+    for (const uint64_t at : {page, page + PageBytes() - 1}) {
+      ASSIGN_OR_RETURN(const uint64_t id, (*driver)->BufferIdOf(gpu::DeviceAddress{at}));
+      if (id == 0) continue;
+      ASSIGN_OR_RETURN(const gpu::PointerInfo info, (*driver)->Resolve(at));
       return Fail(ErrorCode::kNotExportable,
-                  "the memory at " + RangeText(pages.offset + offset, pages.length - offset) +
-                      " is " + std::string(gpu::DescriptionOf(info.origin)) +
-                      ", and is not adopted",
+                  "the memory at " + RangeText(page, pages.length - offset) + " is " +
+                      std::string(gpu::DescriptionOf(info.origin)) + ", and is not adopted",
                   std::string(gpu::kUnpin) +
                       ", or put the data into an arena, which gantry_arena_pin (Arena.pin) pins",
                   "address");
     }
-    const uint64_t last = pages.length - 1;
-    offset = offset == last ? pages.length : std::min(offset + kSliceBytes, last);
   }
   return {};
 }
+
+// One adoption at a time in this process, also of other copies of this library in it. A child of
+// fork has a lock of its own, as its /proc/self is another inode.
+class AdoptionLock {
+ public:
+  static Result<AdoptionLock> Take() {
+    UniqueFd fd(::open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    int result = -1;
+    do {
+      result = fd.valid() ? ::flock(fd.get(), LOCK_EX) : -1;
+    } while (result != 0 && fd.valid() && errno == EINTR);
+    if (result == 0) return AdoptionLock(std::move(fd));
+    return Fail(SystemError(ErrorCode::kNotExportable, "locking /proc/self", errno));
+  }
+  // A child may have the descriptor, too.
+  ~AdoptionLock() {
+    if (fd_.valid()) ::flock(fd_.get(), LOCK_UN);
+  }
+  AdoptionLock(AdoptionLock&&) = default;
+  AdoptionLock& operator=(AdoptionLock&&) = delete;
+
+ private:
+  explicit AdoptionLock(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
 
 // nullopt: no page is of a memfd that this process has a descriptor of.
 Result<std::optional<SharedPages>> FindShared(const ByteRange& pages,
@@ -153,7 +153,15 @@ Result<std::optional<SharedPages>> FindShared(const ByteRange& pages,
     const uint64_t address = each.begin - each.offset;
     found = SharedPages{std::move(fd), address, pages.offset + pages.length - address};
   }
-  if (!found || all) return found;
+  if (!found) return found;
+  if (all && ShowsFile(found->fd.get(), found->address, found->bytes)) return found;
+  if (all) {
+    return Fail(ErrorCode::kConflict,
+                RangeText(pages.offset, pages.length) +
+                    " was adopted with memory in front of it, which was unmapped since",
+                "unregister its buffers, and use an arena (gantry_arena_create, Client.arena)",
+                "address");
+  }
   return Fail(ErrorCode::kConflict,
               "a part of " + RangeText(pages.offset, pages.length) + " is adopted already",
               "adopt a block whole, before parts of it", "address");
@@ -161,16 +169,19 @@ Result<std::optional<SharedPages>> FindShared(const ByteRange& pages,
 
 Result<UniqueFd> NewFile(uint64_t bytes) {
   rlimit limit = {};
+  const uint64_t size = bytes + kGrowthBytes;
   const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  if (limited && limit.rlim_cur < bytes) {  // the kernel would send SIGXFSZ
+  if (limited && limit.rlim_cur < size) {  // the kernel would send SIGXFSZ, and later SIGBUS
     return Fail(ErrorCode::kResourceExhausted,
-                std::to_string(bytes) + " bytes are more than a file of this process may have",
-                "raise RLIMIT_FSIZE (ulimit -f)", "bytes");
+                "a file of this process may have " + std::to_string(limit.rlim_cur) +
+                    " bytes, and adopted memory needs one of " + std::to_string(size) +
+                    ", without pages behind its bytes",
+                "lift RLIMIT_FSIZE (ulimit -f unlimited), or use an arena (gantry_arena_create, "
+                "Client.arena)",
+                "bytes");
   }
   UniqueFd fd = NewMemfd(kFileName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (!fd.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "memfd_create", errno));
-  const uint64_t wanted = bytes + kGrowthBytes;
-  const uint64_t size = limited ? std::min<uint64_t>(wanted, limit.rlim_cur) : wanted;
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "sizing a memfd", errno));
   }
@@ -213,31 +224,36 @@ Status MapInPlace(int fd, uint64_t offset, uint64_t address, uint64_t bytes) {
   if (::mremap(aside, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place) return {};
   const int error_number = errno;
   ::munmap(aside, bytes);
-  // The kernel may have unmapped the old pages before it failed.
+  // The kernel may have unmapped the old pages before it failed. Memory that another thread has
+  // mapped there since is not touched.
   const bool has_gone = ::msync(place, bytes, MS_ASYNC) != 0 && errno == ENOMEM;
-  if (has_gone && ::mmap(place, bytes, kProtection, MAP_SHARED | MAP_FIXED, fd, at) == place) {
-    return {};
-  }
+  constexpr int kFlags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+  if (has_gone && ::mmap(place, bytes, kProtection, kFlags, fd, at) == place) return {};
   Error error =
       SystemError(ErrorCode::kResourceExhausted, "moving a mapping into place", error_number);
   error.hint = "where a process has too many mappings, raise vm.max_map_count";
   return Fail(std::move(error));
 }
 
-// Bytes of pages that were never touched, or are swapped out: the memfd needs memory for them, too.
-uint64_t AbsentBytes(const ByteRange& pages) {
-  std::vector<unsigned char> present(kSliceBytes / PageBytes());
-  uint64_t absent = 0;
+// Bytes that the memfd takes without freeing pages: those that were never touched or written (the
+// zero page), that a child or parent shares since fork, or that are swapped out.
+uint64_t AddedBytes(const ByteRange& pages) {
+  constexpr uint64_t kFreedOnceMoved = (uint64_t{1} << 63) | (uint64_t{1} << 56);  // there, alone
+  const UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  std::vector<uint64_t> entries(kSliceBytes / PageBytes());
+  uint64_t added = 0;
   for (uint64_t offset = 0; offset < pages.length; offset += kSliceBytes) {
-    const uint64_t bytes = std::min(kSliceBytes, pages.length - offset);
-    void* const at = reinterpret_cast<void*>(pages.offset + offset);
-    if (::mincore(at, bytes, present.data()) != 0) continue;
-    const auto end = present.begin() + static_cast<ptrdiff_t>(bytes / PageBytes());
-    absent += PageBytes() *
-              static_cast<uint64_t>(std::count_if(
-                  present.begin(), end, [](unsigned char page) { return (page & 1) == 0; }));
+    const uint64_t count = std::min(kSliceBytes, pages.length - offset) / PageBytes();
+    const uint64_t first = (pages.offset + offset) / PageBytes();
+    const ssize_t got = ::pread(pagemap.get(), entries.data(), count * sizeof(uint64_t),
+                                static_cast<off_t>(first * sizeof(uint64_t)));
+    const uint64_t known = got > 0 ? static_cast<uint64_t>(got) / sizeof(uint64_t) : 0;
+    const auto freed =
+        std::count_if(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(known),
+                      [](uint64_t entry) { return (entry & kFreedOnceMoved) == kFreedOnceMoved; });
+    added += PageBytes() * (count - static_cast<uint64_t>(freed));
   }
-  return absent;
+  return added;
 }
 
 Status ReplaceSlice(int fd, const ByteRange& pages, uint64_t offset) {
@@ -247,66 +263,35 @@ Status ReplaceSlice(int fd, const ByteRange& pages, uint64_t offset) {
   return MapInPlace(fd, offset, pages.offset + offset, bytes);
 }
 
-// Whether malloc of glibc has mapped the block by itself. Its header in front of the block then
-// tells where the mapping begins and ends: no other block is in it.
-bool HasMappingOfItsOwn(uint64_t address, uint64_t end) {
-  struct Header {
-    uint64_t before;  // bytes of the mapping in front of this header
-    uint64_t size;    // from this header to the mapping's end, and three bits
-  } header = {};
-  constexpr uint64_t kBits = 7;
-  constexpr uint64_t kIsMapped = 2;
-  const uint64_t at = address - sizeof(header);
-  if (address < sizeof(header) || !ReadIfMapped(at, &header, sizeof(header))) return false;
-  uint64_t mapping_end = 0;
-  return (header.size & kBits) == kIsMapped && header.before <= at &&
-         EndOf(at, header.size & ~kBits, &mapping_end) && mapping_end >= end &&
-         (at - header.before) % PageBytes() == 0 && mapping_end % PageBytes() == 0;
-}
-
 }  // namespace
 
-Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
-  uint64_t end = 0;
-  uint64_t padded = 0;
-  if (bytes == 0 || !EndOf(address, bytes, &end) || !EndOf(end, PageBytes() - 1, &padded)) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        "a block has at least one byte and does not wrap around: " + RangeText(address, bytes), {},
-        "bytes");
-  }
-  const uint64_t first = address - address % PageBytes();
-  const uint64_t last = padded - padded % PageBytes();
-  const bool whole = first == address && last == end;
-  if (whole || HasMappingOfItsOwn(address, end)) return ByteRange{first, last - first};
-  return Fail(ErrorCode::kNotExportable,
-              RangeText(address, bytes) +
-                  " does not fill its first and last page, where other memory of the process may "
-                  "be: it is not adopted",
-              "pass a whole block that malloc has mapped by itself (of 32 MiB always, of 128 KiB "
-              "with GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072), or whole pages, as mmap "
-              "gives; or use an arena (gantry_arena_create, Client.arena)",
-              "address");
-}
-
 Result<SharedPages> SharePages(const ByteRange& pages) {
-  ASSIGN_OR_RETURN(const auto mappings, MappingsOf(pages.offset, pages.offset + pages.length));
-  ASSIGN_OR_RETURN(auto shared, FindShared(pages, mappings));
+  const uint64_t end = pages.offset + pages.length;
+  ASSIGN_OR_RETURN(const AdoptionLock lock, AdoptionLock::Take());
+  ASSIGN_OR_RETURN(const auto known, MappingsOf(pages.offset, end));
+  ASSIGN_OR_RETURN(auto shared, FindShared(pages, known));
   if (shared) return *std::move(shared);
+  ASSIGN_OR_RETURN(const auto mappings, FlaggedMappingsOf(pages.offset, end));
   for (const OwnMapping& mapping : mappings) RETURN_IF_ERROR(CheckKind(mapping));
   if (IsInThreadHeap(pages.offset)) return Refused(mappings.front(), kInHeap, kUseArena);
   RETURN_IF_ERROR(CheckNotPinned(pages));
-  RETURN_IF_ERROR(host::CheckMemoryRoom(AbsentBytes(pages) + std::min(kSliceBytes, pages.length)));
+  RETURN_IF_ERROR(host::CheckMemoryRoom(AddedBytes(pages) + std::min(kSliceBytes, pages.length)));
   ASSIGN_OR_RETURN(UniqueFd fd, NewFile(pages.length));
   for (uint64_t offset = 0; offset < pages.length; offset += kSliceBytes) {
     RETURN_IF_ERROR(ReplaceSlice(fd.get(), pages, offset));
   }
-  return SharedPages{std::move(fd), pages.offset, pages.length};
+  if (ShowsFile(fd.get(), pages.offset, pages.length)) {
+    return SharedPages{std::move(fd), pages.offset, pages.length};
+  }
+  return Fail(ErrorCode::kConflict,
+              RangeText(pages.offset, pages.length) + " was mapped anew while it was adopted",
+              "let no other thread use the memory until it is adopted", "address");
 }
 
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes) {
   const auto mappings = MappingsOf(address, address + bytes);
-  return mappings && std::all_of(mappings->begin(), mappings->end(), [&](const OwnMapping& each) {
+  return mappings && !mappings->empty() &&
+         std::all_of(mappings->begin(), mappings->end(), [&](const OwnMapping& each) {
            return StandsFor(fd, each) && each.begin - each.offset == address;
          });
 }

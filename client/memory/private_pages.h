@@ -19,15 +19,10 @@ struct SharedPages {
   uint64_t bytes = 0;
 };
 
-// Returns the whole pages around [address, address + bytes). kNotExportable where the first or the
-// last of them may hold memory that is not the caller's: the range begins and ends with a page, or
-// it is a block that malloc of glibc has mapped by itself.
-Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes);
-
 // Puts a memfd in the place of these pages and returns it. Pages that an earlier call has replaced,
 // and whose descriptor this process still has, are returned as they are. Takes memory for a slice
-// of 64 MiB beside the pages that are there. Pages in a heap of malloc are refused. The bytes are
-// the same also after an error.
+// of 64 MiB beside the pages that are there. Pages in a heap of malloc are refused.
+// One call at a time replaces pages of this process. The bytes are the same also after an error.
 Result<SharedPages> SharePages(const ByteRange& pages);
 
 // Returns true where [address, address + bytes) still shows the file from its beginning on.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "client/memory/malloc_block.h"
 #include "client/memory/private_pages.h"
-#include "client/memory/range_text.h"
 
 namespace gantry::client {
 
@@ -11,13 +11,7 @@ Result<std::shared_ptr<Arena>> PrivateMemory::HoldAgain(const std::vector<Extent
   const auto is_adopted = [](const Extent& extent) { return extent.arena->holders > 0; };
   if (std::none_of(extents.begin(), extents.end(), is_adopted)) return nullptr;
   const std::shared_ptr<Arena>& arena = extents.front().arena;
-  const auto address = reinterpret_cast<uintptr_t>(arena->data());
-  if (!ShowsFile(arena->fd(), address, arena->bytes())) {
-    return Fail(ErrorCode::kStaleGeneration,
-                "the memory at " + RangeText(address, arena->bytes()) +
-                    " was freed or mapped anew while it was adopted",
-                "unregister the buffers in it, and close its arena, before it is freed", "address");
-  }
+  RETURN_IF_ERROR(CheckStillThere(extents));
   if (extents.size() > 1) {
     return Fail(ErrorCode::kConflict, "the block spans several that are adopted",
                 "adopt a block whole, before parts of it", "address");
@@ -26,13 +20,16 @@ Result<std::shared_ptr<Arena>> PrivateMemory::HoldAgain(const std::vector<Extent
   return arena;
 }
 
-Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t bytes) {
+Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t bytes, Kind kind) {
   MutexLock lock(mutex_);
   const auto extents = locator_.arenas().Resolve(address, bytes);
   if (extents) return HoldAgain(*extents);
-  if (locator_.Locate(address, bytes)) return nullptr;
+  const auto located = locator_.Locate(address, bytes);
+  if (located) return nullptr;
+  if (located.error().code != ErrorCode::kNotExportable) return Fail(located.error());
+  const auto at = reinterpret_cast<uintptr_t>(address);
   ASSIGN_OR_RETURN(const ByteRange pages,
-                   PagesOfBlock(reinterpret_cast<uintptr_t>(address), bytes));
+                   kind == Kind::kOwnMapping ? PagesOfMapping(at, bytes) : PagesOfBlock(at, bytes));
   ASSIGN_OR_RETURN(const SharedPages shared, SharePages(pages));
   ASSIGN_OR_RETURN(auto arena, add_arena_(shared.fd.get(), shared.bytes,
                                           reinterpret_cast<void*>(shared.address)));
@@ -42,7 +39,9 @@ Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t byte
 
 bool PrivateMemory::EndHold(Arena& arena) {
   MutexLock lock(mutex_);
-  return --arena.holders == 0;
+  if (--arena.holders > 0) return false;
+  locator_.arenas().Remove(arena);  // so that the next one that adopts it does not rely on it
+  return true;
 }
 
 }  // namespace gantry::client

@@ -23,10 +23,11 @@ class PrivateMemory {
   PrivateMemory(MemoryLocator& locator, AddArena add_arena)
       : locator_(locator), add_arena_(std::move(add_arena)) {}
 
-  // Adopts a block in place, and adds a holder to its arena. Null: the memory is in arenas that
+  enum class Kind { kBlockOfMalloc, kOwnMapping };
+  // Adopts memory in place, and adds a holder to its arena. Null: the memory is in arenas that
   // others made or on a GPU, and needs no adoption.
-  Result<std::shared_ptr<Arena>> Adopt(void* address, uint64_t bytes) EXCLUDES(mutex_);
-  // Returns true when no holder is left: the arena is to be closed.
+  Result<std::shared_ptr<Arena>> Adopt(void* address, uint64_t bytes, Kind kind) EXCLUDES(mutex_);
+  // Returns true when no holder is left: the arena is out of the table, and is to be closed.
   bool EndHold(Arena& arena) EXCLUDES(mutex_);
 
  private:

@@ -11,13 +11,15 @@ import subprocess
 
 import pytest
 
-from python_client_parts import BLOCK, MIB, buffers_at, client, code_of, gantry, run_script, wait_until  # noqa: F401
+from python_client_parts import BLOCK, LIBRARY, MIB, buffers_at, client, code_of, gantry, run_script, wait_until  # noqa: F401
 
 from gantry.address import address_of
 
-LARGE = 33 * MIB  # malloc maps so much by itself, whatever the process did before
+LARGE = 33 * MIB
 MADV_DONTNEED, MADV_DONTFORK = 4, 10
+MAP_FIXED, M_MMAP_THRESHOLD = 0x10, -3
 libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
 
 
 def pages(length):
@@ -46,6 +48,12 @@ def call(function, view, *arguments):
     address, length = address_of(view)
     if getattr(libc, function)(ctypes.c_void_p(address), ctypes.c_size_t(length), *arguments) != 0:
         raise OSError(ctypes.get_errno(), function)
+
+
+@pytest.fixture(autouse=True)
+def malloc_maps_large_blocks():
+    assert libc.mallopt(M_MMAP_THRESHOLD, MIB) == 1
+    libc.malloc_trim(ctypes.c_size_t(0))
 
 
 @pytest.fixture
@@ -150,7 +158,7 @@ def test_all_or_nothing(peers):
 
 
 @pytest.mark.parametrize("kind, what", [
-    ("part of the heap", "does not fill its first and last page"), ("shared", "is shared already"), ("locked", "is locked"),
+    ("part of the heap", "is no block that malloc has mapped"), ("shared", "is shared already"), ("locked", "is locked"),
     ("of a device", "is kept from children"), ("of a file", "is of a file")])
 def test_what_is_not_adopted_says_why_and_the_way_out(client, folder, kind, what):
     memory = pages(MIB)
@@ -295,14 +303,46 @@ def test_a_new_sidecar_gets_the_same_memory(peers):
 def test_memory_that_was_freed_under_its_buffer_is_refused(client):
     memory = pages(MIB)
     address, length = address_of(memory)
-    view = (ctypes.c_char * length).from_address(address)
-    buffer = client.register("k", view, adopt=True)
-    memory.close()
-    again = mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    assert address_of(again)[0] == address  # the kernel gives the same hole again
-    assert code_of(client.register, "again", again, adopt=True) == "stale_generation"
+    buffer = client.register("k", memory, adopt=True)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
+    again = libc.mmap(ctypes.c_void_p(address), ctypes.c_size_t(length), 3, private, -1, ctypes.c_long(0))
+    assert again == address
+    assert code_of(client.register, "again", memory, adopt=True) == "stale_generation"
+    assert code_of(client.register, "again", memory) == "stale_generation"
     buffer.unregister()
-    client.register("again", again, adopt=True)
+    client.register("again", memory, adopt=True)
+
+
+def test_pages_that_nobody_says_are_a_mapping_are_refused(client):
+    memory = pages(MIB)
+    unknown = (ctypes.c_char * MIB).from_address(address_of(memory)[0])
+    assert code_of(client.register, "k", unknown, adopt=True) == "not_exportable"
+    assert not files_of(memory)
+    client.register("k", memoryview(memory)[5:], adopt=True)
+
+
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a library of a sanitizer is loaded before all others")
+def test_blocks_of_another_malloc_are_refused(sidecar):
+    script = """
+        import ctypes, gantry, mmap, os, sys
+        ctypes.CDLL(None).mallopt(-3, 1 << 20)
+        client = gantry.Client(sys.argv[1], "w")
+        pages = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        client.register("pages", pages, adopt=True)
+        try:
+            client.register("k", memory := bytearray(40 << 20), adopt=True)
+            print("adopted")
+        except gantry.Error as error:
+            print(error)
+        """
+    assert run_script(script, sidecar.run_dir)[1] == "adopted\n"
+    other = LIBRARY.parent.parent / "other_malloc" / "libother_malloc.so"
+    code, out, err = run_script(f"""
+        import os, sys
+        if not os.environ.get("LD_PRELOAD"):
+            os.execve(sys.executable, sys.orig_argv, os.environ | {{"LD_PRELOAD": "{other}"}})
+        {script}""", sidecar.run_dir)
+    assert (code, "malloc of this process is not glibc's" in out) == (0, True), out + err
 
 
 def test_an_owner_that_is_killed_leaves_its_sidecar_alone(sidecar):

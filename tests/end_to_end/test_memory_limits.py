@@ -40,8 +40,9 @@ class Limited:
         self.arenas[-1][:touched] = b"\1" * touched
         return len(self.arenas[-1])
 
-    def adopt_private(self, length, touched):
+    def adopt_private(self, length, touched, read=0):
         memory = self.last = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        assert not any(memory[offset] for offset in range(0, read, mmap.PAGESIZE))
         for offset in range(0, touched, mmap.PAGESIZE):
             memory[offset] = 1
         self.arenas.append(self.client.register(f"b{len(self.arenas)}", memory, adopt=True))
@@ -79,6 +80,7 @@ def assert_refused(workload, length, call="arena", *more):
 def test_private_memory_needs_room_for_a_slice_and_for_pages_that_were_never_touched(sidecar, start_limited):
     workload = start_limited(sidecar, "w")
     assert "gantry-test" in assert_refused(workload, 300 * MiB, "adopt_private", 0)
+    assert "gantry-test" in assert_refused(workload, 300 * MiB, "adopt_private", 0, 300 * MiB)  # pages of zeros take none
     assert workload.do("shared_in_place") == 0
     assert workload.do("adopt_private", 144 * MiB, 144 * MiB) == 144 * MiB // mmap.PAGESIZE  # in a group of 256 MiB
     assert_refused(workload, 128 * MiB, "adopt_private", 0)

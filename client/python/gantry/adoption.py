@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import weakref
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional
 
 from . import native
 from .address import Place, layout_of
@@ -35,37 +36,48 @@ def _export_of(view: Any) -> Optional[memoryview]:
         return None
 
 
-def _block_around(view: Any) -> Optional[tuple[int, int]]:
-    """Address and bytes of the array, storage or object that the view is a part of; None: it is not known."""
+class Block(NamedTuple):
+    """Memory that can be adopted."""
+
+    address: int
+    length: int
+    flags: int
+
+
+_OWN_MAPPING = 1  # GANTRY_OWN_MAPPING
+
+
+def _block_around(view: Any) -> tuple[Optional[Block], int]:
+    """The array, storage or object that the view is a part of (None: it is not known), and the flags of its parts."""
     if callable(getattr(view, "untyped_storage", None)):  # torch
         storage = view.untyped_storage()
-        return storage.data_ptr(), storage.nbytes()
+        return Block(storage.data_ptr(), storage.nbytes(), 0), 0
     root = view
     while (parent := root.obj if isinstance(root, memoryview) else getattr(root, "base", None)) is not None:
         root = parent
+    flags = _OWN_MAPPING if isinstance(root, mmap.mmap) else 0
     try:
-        return layout_of(root)[:2]
+        return Block(*layout_of(root)[:2], flags), flags
     except Error:
-        return None
+        return None, flags
 
 
-def _candidates(view: Any) -> Iterator[tuple[int, int]]:
+def _candidates(view: Any) -> Iterator[Block]:
     """Blocks that can be adopted for a view, the whole one first: other views of it are in the same arena then."""
     place: Place = layout_of(view)
-    around = _block_around(view)
+    around, flags = _block_around(view)
     if around is not None and around[0] <= place.address and place.address + place.length <= around[0] + around[1]:
         yield around
-    if around != place[:2]:
-        yield place[:2]
+    if around is None or around[:2] != place[:2]:
+        yield Block(*place[:2], flags)
 
 
 def adopt(client: "Client", view: Any) -> Optional[Adoption]:
     """None: the memory needs no adoption, since it is in an arena or on a GPU."""
     first: Optional[Error] = None
-    for address, length in _candidates(view):
+    for block in _candidates(view):
         handle = ctypes.c_void_p()
-        error = native.error_of(native.lib.gantry_arena_adopt_private(client._handle, address, length,
-                                                                      ctypes.byref(handle)))
+        error = native.error_of(native.lib.gantry_arena_adopt_private(client._handle, *block, ctypes.byref(handle)))
         if error is None:
             return Adoption(view, handle.value) if handle.value else None
         first = first or error

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <barrier>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -26,12 +27,14 @@ class AdoptedMemory : public ::testing::Test {
 
   gantry_arena* Adopt(uint64_t offset = 0, uint64_t bytes = kBytes) {
     gantry_arena* arena = nullptr;
-    EXPECT_OK(gantry_arena_adopt_private(it_.client, data_ + offset, bytes, &arena));
+    EXPECT_OK(
+        gantry_arena_adopt_private(it_.client, data_ + offset, bytes, GANTRY_OWN_MAPPING, &arena));
     return arena;
   }
   std::string CodeOfAdopting(uint64_t offset, uint64_t bytes) {
     gantry_arena* arena = nullptr;
-    return CodeOf(gantry_arena_adopt_private(it_.client, data_ + offset, bytes, &arena));
+    return CodeOf(
+        gantry_arena_adopt_private(it_.client, data_ + offset, bytes, GANTRY_OWN_MAPPING, &arena));
   }
   bool IsInAnArena() {
     size_t count = 0;
@@ -91,7 +94,8 @@ TEST_F(AdoptedMemory, IsSharedByClientsOfOneProcess) {
   gantry_arena* const arena = Adopt();
   OpenClient other;
   gantry_arena* others = nullptr;
-  ASSERT_OK(gantry_arena_adopt_private(other.client, data_ + kPage, kPage, &others));
+  ASSERT_OK(
+      gantry_arena_adopt_private(other.client, data_ + kPage, kPage, GANTRY_OWN_MAPPING, &others));
   EXPECT_EQ(other.sidecar.fds_received().back().st_ino, it_.sidecar.fds_received().back().st_ino);
   EXPECT_EQ(gantry_arena_data(others), data_);
   EXPECT_EQ(gantry_arena_bytes(others), 2 * kPage);
@@ -113,9 +117,36 @@ TEST_F(AdoptedMemory, OfSeveralThreadsIsAdoptedOnce) {
   EXPECT_FALSE(IsInAnArena());
 }
 
+TEST_F(AdoptedMemory, OfClientsInSeveralThreadsIsOneFile) {
+  constexpr int kRounds = 200;
+  OpenClient other;
+  for (int round = 0; round < kRounds; ++round) {
+    char* const data = static_cast<char*>(
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::barrier start(2);
+    const auto adopt = [&](gantry_client* client, gantry_arena** arena) {
+      start.arrive_and_wait();
+      EXPECT_OK(gantry_arena_adopt_private(client, data, kBytes, GANTRY_OWN_MAPPING, arena));
+    };
+    gantry_arena* arenas[2] = {};
+    std::thread second(adopt, other.client, &arenas[1]);
+    adopt(it_.client, &arenas[0]);
+    second.join();
+    data[kPage] = 'w';
+    for (gantry_arena* const arena : arenas) {
+      char seen = 0;
+      ASSERT_NE(arena, nullptr);
+      EXPECT_EQ(::pread(gantry_arena_fd(arena), &seen, 1, kPage), 1);
+      EXPECT_EQ(seen, 'w') << "round " << round;
+      gantry_arena_destroy(arena);
+    }
+    ::munmap(data, kBytes);
+  }
+}
+
 TEST_F(AdoptedMemory, OfArenasThatOthersMadeNeedsNoHandle) {
   gantry_arena* arena = it_.arena;
-  EXPECT_OK(gantry_arena_adopt_private(it_.client, gantry_arena_data(it_.arena), kPage, &arena));
+  EXPECT_OK(gantry_arena_adopt_private(it_.client, gantry_arena_data(it_.arena), kPage, 0, &arena));
   EXPECT_EQ(arena, nullptr);
 }
 
@@ -124,12 +155,19 @@ TEST_F(AdoptedMemory, IsRefusedWithWhatIsWrong) {
   EXPECT_EQ(CodeOfAdopting(0, kPage + 1), "not_exportable");
   EXPECT_EQ(CodeOfAdopting(0, 0), "invalid_argument");
   EXPECT_EQ(CodeOfAdopting(0, UINT64_MAX), "invalid_argument");
-  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(it_.client, data_, kBytes, nullptr)),
-            "invalid_argument");
+  EXPECT_EQ(
+      CodeOf(gantry_arena_adopt_private(it_.client, data_, kBytes, GANTRY_OWN_MAPPING, nullptr)),
+      "invalid_argument");
   gantry_arena* arena = nullptr;
-  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(nullptr, data_, kBytes, &arena)), "invalid_argument");
-  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(it_.client, nullptr, kPage, &arena)),
+  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(nullptr, data_, kBytes, 0, &arena)),
             "invalid_argument");
+  EXPECT_EQ(
+      CodeOf(gantry_arena_adopt_private(it_.client, nullptr, kPage, GANTRY_OWN_MAPPING, &arena)),
+      "invalid_argument");
+  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(it_.client, data_, kBytes, 2, &arena)),
+            "invalid_argument");
+  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(it_.client, data_, kBytes, 0, &arena)),
+            "not_exportable");  // it is not of malloc
   gantry_arena* const part = Adopt(kPage, kPage);
   EXPECT_EQ(CodeOfAdopting(0, kBytes), "conflict");
   gantry_arena* const next = Adopt(2 * kPage, kPage);
@@ -145,6 +183,13 @@ TEST_F(AdoptedMemory, ThatWasFreedMeanwhileIsStale) {
       ::mmap(data_, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
       data_);
   EXPECT_EQ(CodeOfAdopting(0, kBytes), "stale_generation");
+  gantry_piece piece = {data_, kPage};
+  gantry_buffer_spec spec = {};
+  spec.name = "k";
+  spec.pieces = &piece;
+  spec.piece_count = 1;
+  gantry_buffer* buffer = nullptr;
+  EXPECT_EQ(CodeOf(gantry_buffers_register(it_.client, &spec, 1, &buffer)), "stale_generation");
   gantry_arena_destroy(arena);
   gantry_arena_destroy(Adopt());
 }

@@ -18,13 +18,20 @@
 #include <thread>
 #include <vector>
 
+#include "client/memory/malloc_block.h"
 #include "lib/host/memory_room.h"
 #include "tests/client/page_bytes.h"
 
 namespace gantry::client {
 namespace {
 
-constexpr uint64_t kLarge = uint64_t{40} << 20;  // malloc maps it by itself, whatever came before
+constexpr uint64_t kLarge = uint64_t{40} << 20;
+
+// Malloc maps kLarge by itself from now on, whatever came before.
+void LetMallocMapLargeBlocks() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  ::malloc_trim(0);
+}
 
 // Private memory of mmap, with a page that is not mapped on either side.
 class Mapped {
@@ -145,6 +152,16 @@ TEST(PrivatePages, OfWhichAPartIsSharedAreAConflict) {
   }
 }
 
+TEST(PrivatePages, WhoseFrontWasMappedAnewAreAConflict) {
+  const Mapped memory(4);
+  const SharedPages shared = SharePages(memory.pages()).value();
+  ASSERT_NE(::mmap(memory.data(), kPage, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  EXPECT_EQ(ErrorOf(SharePages({memory.pages().offset + kPage, 3 * kPage})).code,
+            ErrorCode::kConflict);
+}
+
 TEST(PrivatePages, ThatAreUnmappedDoNotShowTheFileAnyMore) {
   const Mapped memory(2);
   const SharedPages shared = SharePages(memory.pages()).value();
@@ -226,8 +243,8 @@ TEST(PrivatePages, AreNotInAHeapOfMalloc) {
   const auto share = [] {
     const std::unique_ptr<void, void (*)(void*)> block(std::aligned_alloc(kPage, 4 * kPage),
                                                        std::free);
-    const auto pages = PagesOfBlock(Address(block.get()), 4 * kPage);
-    EXPECT_NE(ErrorOf(SharePages(pages.value())).message.find("is in a heap of malloc"),
+    EXPECT_NE(ErrorOf(SharePages({Address(block.get()), 4 * kPage}))
+                  .message.find("is in a heap of malloc"),
               std::string::npos);
   };
   share();
@@ -256,19 +273,32 @@ TEST(PrivatePages, ThatNoMemoryIsLeftForAreRefusedAtOnce) {
 }
 
 TEST(PrivatePages, MeetALimitOfFileSizesWithoutASignal) {
-  const auto share = [] {
+  const auto share = [](rlim_t bytes) {
     const Mapped memory(8);
-    const rlimit limit = {kPage, kPage};
+    const rlimit limit = {bytes, bytes};
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    const bool refused = ErrorOf(SharePages(memory.pages())).code == ErrorCode::kResourceExhausted;
-    const bool one_fits = SharePages({memory.pages().offset, kPage}).has_value();
-    ::_exit(refused && one_fits ? 0 : 1);
+    ::_exit(ErrorOf(SharePages(memory.pages())).code == ErrorCode::kResourceExhausted ? 0 : 1);
   };
-  EXPECT_EXIT(share(), ::testing::ExitedWithCode(0), "");
+  for (const rlim_t bytes : {rlim_t{0}, rlim_t{kPage}, rlim_t{1} << 40}) {  // realloc would pass it
+    EXPECT_EXIT(share(bytes), ::testing::ExitedWithCode(0), "") << bytes;
+  }
+}
+
+TEST(PagesOfBlock, AreFoundUnderALimitOfFileSizesWithoutASignal) {
+  LetMallocMapLargeBlocks();
+  const auto look = [] {
+    void* const block = std::malloc(kLarge);
+    const rlimit limit = {0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const bool found = PagesOfBlock(Address(block), kLarge).has_value();
+    ::_exit(found != MallocIsOfASanitizer() ? 0 : 1);
+  };
+  EXPECT_EXIT(look(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(PagesOfBlock, AreThoseOfABlockThatMallocHasMapped) {
   if (MallocIsOfASanitizer()) GTEST_SKIP() << "a sanitizer's malloc";
+  LetMallocMapLargeBlocks();
   void* aligned = nullptr;
   ASSERT_EQ(::posix_memalign(&aligned, 64, kLarge), 0);
   void* page_aligned = nullptr;
@@ -283,6 +313,7 @@ TEST(PagesOfBlock, AreThoseOfABlockThatMallocHasMapped) {
 }
 
 TEST(PagesOfBlock, AreNotThoseThatOthersMayHave) {
+  LetMallocMapLargeBlocks();
   const std::unique_ptr<char, void (*)(void*)> small(static_cast<char*>(std::malloc(9000)),
                                                      std::free);
   EXPECT_EQ(ErrorOf(PagesOfBlock(Address(small.get()), 9000)).code, ErrorCode::kNotExportable);
@@ -292,15 +323,17 @@ TEST(PagesOfBlock, AreNotThoseThatOthersMayHave) {
   EXPECT_FALSE(PagesOfBlock(Address(large.get()), 2 * kLarge).has_value());
   const Mapped memory(3);
   const uint64_t at = memory.pages().offset;
-  EXPECT_TRUE(PagesOfBlock(at, 3 * kPage).has_value());
-  EXPECT_FALSE(PagesOfBlock(at, 3 * kPage - 1).has_value());
-  EXPECT_FALSE(PagesOfBlock(at + 1, 3 * kPage - 1).has_value());
+  EXPECT_EQ(ErrorOf(PagesOfBlock(at, 3 * kPage)).code, ErrorCode::kNotExportable);
+  EXPECT_TRUE(PagesOfMapping(at, 3 * kPage).has_value());
+  EXPECT_FALSE(PagesOfMapping(at, 3 * kPage - 1).has_value());
+  EXPECT_FALSE(PagesOfMapping(at + 1, 3 * kPage - 1).has_value());
   EXPECT_EQ(ErrorOf(PagesOfBlock(at, 0)).code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf(PagesOfBlock(at, UINT64_MAX)).code, ErrorCode::kInvalidArgument);
 }
 
 TEST(PagesOfBlock, OfMallocCanBeReallocatedAndFreed) {
   if (MallocIsOfASanitizer()) GTEST_SKIP() << "a sanitizer's malloc";
+  LetMallocMapLargeBlocks();
   auto* block = static_cast<std::byte*>(std::malloc(kLarge));
   Fill(block, kLarge);
   const std::vector<std::byte> before(block, block + kLarge);
