@@ -1,5 +1,6 @@
 """Arrays of numpy and tensors of the CPU that are registered where they are: adopted_tensors.py RUN_DIR."""
 
+import ctypes
 import sys
 
 import gantry
@@ -7,6 +8,7 @@ import numpy
 import torch
 
 MIB = 1 << 20
+M_MMAP_THRESHOLD = -3
 
 
 def read_back(client, name, length):
@@ -66,6 +68,7 @@ def small_ones_are_refused(client):
             assert error.code == "not_exportable" and "malloc.mmap_threshold" in error.hint, error
 
 
+ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MIB)  # malloc maps larger blocks by themselves
 with gantry.Client(sys.argv[1], "engine") as client:
     for check in (arrays, tensors, small_ones_are_refused):
         check(client)

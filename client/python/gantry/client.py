@@ -116,7 +116,7 @@ class Client(RestCalls):
                 sidecar looks for them through its own mapping, and the bytes are put back. Error "verification_failed"
                 when a worker finds others: then nothing is registered. "fd_read_only": the memory cannot be written to
 
-        adopt   registers private memory, too (numpy arrays, tensors of the CPU, bytearrays), by replacing its pages with
+        adopt   registers private memory, too (numpy arrays, tensors of the CPU, bytearrays, mmap), by replacing its pages with
                 shared ones at the same addresses. The caller's word that no other thread uses the array, or the storage of
                 the tensor, until this returns, and that no device has its pages. They stay shared until they are freed:
                 children of fork see what is written there. docs/host_memory.md says which memory can be adopted

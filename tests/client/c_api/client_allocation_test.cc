@@ -98,7 +98,8 @@ TEST(ClientAllocation, AdoptPrivateMemory) {
   std::memcpy(data, "bytes", 5);
   const int needed = FailEachAllocation([&] {
     gantry_arena* arena = nullptr;
-    gantry_error* error = gantry_arena_adopt_private(it.client, data, kMiB, GANTRY_OWN_MAPPING, &arena);
+    gantry_error* error =
+        gantry_arena_adopt_private(it.client, data, kMiB, GANTRY_OWN_MAPPING, &arena);
     gantry_arena_destroy(arena);
     EXPECT_EQ(std::memcmp(data, "bytes", 5), 0);
     return error;
