@@ -345,6 +345,21 @@ def test_blocks_of_another_malloc_are_refused(sidecar):
     assert (code, "malloc of this process is not glibc's" in out) == (0, True), out + err
 
 
+def test_a_gpu_driver_that_fails_is_an_error_as_it_may_have_pinned_pages(sidecar):
+    library = LIBRARY.parent.parent / "fake_gpu" / "libcuda.so.1"
+    code, out, err = run_script("""
+        import ctypes, gantry, mmap, os, sys
+        client = gantry.Client(sys.argv[1], "w")
+        os.environ["GANTRY_FAKE_GPU_FAIL"] = "cuDeviceGetCount=999"
+        assert ctypes.CDLL(sys.argv[2], mode=ctypes.RTLD_GLOBAL).cuInit(0) == 0
+        try:
+            client.register("k", mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), adopt=True)
+        except gantry.Error as error:
+            print(error.code)
+        """, sidecar.run_dir, library)
+    assert (code, out) == (0, "device_error\n"), out + err
+
+
 def test_an_owner_that_is_killed_leaves_its_sidecar_alone(sidecar):
     code, _, _ = run_script("""
         import gantry, os, signal, sys
