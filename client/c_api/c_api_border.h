@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <new>
@@ -28,6 +29,7 @@ struct gantry_client {
 struct gantry_arena {
   std::shared_ptr<gantry::client::WorkloadSession> session;
   std::shared_ptr<gantry::client::Arena> arena;
+  std::atomic<bool> holds{false};  // of adopted private memory, until it is closed
 };
 
 struct gantry_buffer {

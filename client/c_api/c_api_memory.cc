@@ -25,6 +25,13 @@ char* CopyText(std::string_view text) {
   return copy;
 }
 
+// Ends the handle's own hold. Returns true when the arena goes on for other handles.
+bool HasOtherHolders(gantry_arena& handle) {
+  if (handle.holds.exchange(false))
+    return !handle.session->memory().private_memory().EndHold(*handle.arena);
+  return handle.arena->holders > 0;
+}
+
 // nullopt: all buffers of the workload.
 Result<std::optional<std::vector<std::string>>> NamesOf(gantry_buffer* const* buffers,
                                                         size_t count) {
@@ -167,13 +174,36 @@ gantry_error* gantry_arena_adopt(gantry_client* client, int fd, uint64_t bytes, 
   });
 }
 
+gantry_error* gantry_arena_adopt_private(gantry_client* client, void* address, uint64_t bytes,
+                                         uint32_t flags, gantry_arena** arena) {
+  return EnterObject(client, [&]() -> Status {
+    if (arena == nullptr) return Missing("arena");
+    if ((flags & ~GANTRY_OWN_MAPPING) != 0) {
+      return Fail(ErrorCode::kInvalidArgument, "there are no flags " + std::to_string(flags),
+                  "GANTRY_OWN_MAPPING or 0", "flags");
+    }
+    const auto kind =
+        flags == 0 ? PrivateMemory::Kind::kBlockOfMalloc : PrivateMemory::Kind::kOwnMapping;
+    if (client->session->link().is_closed()) return Fail(SidecarLink::Closed());
+    auto handle = std::make_unique<gantry_arena>();
+    handle->session = client->session;
+    ASSIGN_OR_RETURN(handle->arena,
+                     client->session->memory().private_memory().Adopt(address, bytes, kind));
+    handle->holds = handle->arena != nullptr;
+    *arena = handle->arena != nullptr ? handle.release() : nullptr;
+    return {};
+  });
+}
+
 void* gantry_arena_data(const gantry_arena* arena) { return arena->arena->data(); }
 uint64_t gantry_arena_bytes(const gantry_arena* arena) { return arena->arena->bytes(); }
 int gantry_arena_fd(const gantry_arena* arena) { return arena->arena->fd(); }
 
 gantry_error* gantry_arena_close(gantry_arena* arena, uint64_t drain_ms) {
-  return EnterObject(arena,
-                     [&] { return arena->session->memory().CloseArena(*arena->arena, drain_ms); });
+  return EnterObject(arena, [&]() -> Status {
+    if (HasOtherHolders(*arena)) return {};
+    return arena->session->memory().CloseArena(*arena->arena, drain_ms);
+  });
 }
 gantry_error* gantry_arena_pin(gantry_arena* arena, int device, gantry_device_address* address) {
   return EnterObject(arena, [&]() -> Status {
@@ -186,7 +216,10 @@ gantry_error* gantry_arena_unpin(gantry_arena* arena) {
   return EnterObject(arena, [&] { return arena->arena->Unpin(); });
 }
 void gantry_arena_destroy(gantry_arena* arena) {
-  Destroy(arena, [&] { return arena->session->memory().DropArena(*arena->arena); });
+  Destroy(arena, [&]() -> Status {
+    if (HasOtherHolders(*arena)) return {};
+    return arena->session->memory().DropArena(*arena->arena);
+  });
 }
 
 gantry_error* gantry_client_resolve(gantry_client* client, const void* address, uint64_t bytes,

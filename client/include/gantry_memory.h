@@ -23,6 +23,34 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* cl
                                                                size_t count,
                                                                gantry_buffer** buffers);
 
+/* ---- Private memory ---- */
+
+/* Makes a block of private memory (malloc, numpy, a tensor of the CPU) an arena where it is: its
+   pages are copied into a memfd, slice by slice, which takes their place at the same addresses.
+   Buffers in it are then registered as in any arena. It is the caller's word that no thread uses
+   the block until this returns, and that no device has its pages (RDMA, io_uring, O_DIRECT).
+   Memory of a GPU and of arenas that others made needs none of it: `arena` gets NULL.
+
+   Without flags the block is one that malloc of glibc has mapped by itself (of 128 KiB at least):
+   its pages hold nothing else. With GANTRY_OWN_MAPPING it is whole pages that the caller has mapped
+   by mmap, and no allocator has them. "not_exportable" for other blocks, and for memory that is in
+   a heap of malloc, shared, of a file, not writable, locked, of hugetlb, or pinned for a GPU; the
+   hint says the way out. "invalid_argument" where not all is mapped, "resource_exhausted" where
+   memory is short or RLIMIT_FSIZE is set, "conflict" where a part is adopted already.
+
+   Until the block is freed its pages stay shared memory (`shmem` in the control group). So a child
+   of fork sees what its parent writes there, and the other way round; MADV_DONTNEED does not zero
+   them. Do not give them to an allocator that keeps free pages: it would share them with children.
+   realloc and free of blocks that malloc has mapped work, once no buffer is registered in them.
+
+   Close or destroy the arena before the block is freed: its memfd keeps the memory. The same block
+   can be adopted several times; each handle is closed by itself, and the last one closes the
+   arena. All handles have one pin: the first unpin ends it. */
+#define GANTRY_OWN_MAPPING 1u
+GANTRY_FALLIBLE gantry_error* gantry_arena_adopt_private(gantry_client* client, void* address,
+                                                         uint64_t bytes, uint32_t flags,
+                                                         gantry_arena** arena);
+
 /* ---- Sleep mode ---- */
 
 /* For an engine's sleep mode. Suspend unmaps buffers in every sidecar but keeps them registered:

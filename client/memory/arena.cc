@@ -173,7 +173,8 @@ Result<std::vector<Extent>> ArenaTable::Resolve(const void* address, uint64_t by
           RangeText(at, bytes) +
               (extents.empty() ? " lies in no arena" : " goes on past the end of an arena"),
           "memory from malloc, numpy or torch has no descriptor to share: allocate an arena "
-          "(gantry_arena_create, Client.arena) and put the data there");
+          "(gantry_arena_create, Client.arena) and put the data there, or adopt it where it is "
+          "(gantry_arena_adopt_private, adopt=True)");
     }
     const std::shared_ptr<Arena>& arena = std::prev(next)->second;
     const uint64_t taken = std::min(bytes, arena->bytes() - offset);

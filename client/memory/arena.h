@@ -47,6 +47,8 @@ class Arena {
   std::atomic<bool> closed{false};
   // The sidecar keeps the descriptor for registrations.
   std::atomic<bool> handed_over{false};
+  // Handles of adopted private memory, which share this object; 0 for other arenas.
+  std::atomic<int> holders{0};
 
  private:
   Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here, bool writable);

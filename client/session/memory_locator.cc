@@ -3,6 +3,8 @@
 #include <iterator>
 #include <utility>
 
+#include "client/memory/private_pages.h"
+#include "client/memory/range_text.h"
 #include "lib/base/name.h"
 
 namespace gantry::client {
@@ -20,6 +22,19 @@ Error WhichOfBoth(Error in_arenas, const Error& on_gpu) {
 }
 
 }  // namespace
+
+Status CheckStillThere(const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) {
+    const Arena& arena = *extent.arena;
+    const auto address = reinterpret_cast<uintptr_t>(arena.data());
+    if (arena.holders == 0 || ShowsFile(arena.fd(), address, arena.bytes())) continue;
+    return Fail(ErrorCode::kStaleGeneration,
+                "the memory at " + RangeText(address, arena.bytes()) +
+                    " was freed or mapped anew while it was adopted",
+                "unregister the buffers in it, and close its arena, before it is freed", "address");
+  }
+  return {};
+}
 
 Result<std::vector<gantry_extent>> MemoryLocator::Locate(const void* address,
                                                          uint64_t bytes) const {
@@ -45,6 +60,7 @@ Result<std::vector<ResolvedPiece>> MemoryLocator::Resolve(const void* address, u
   std::vector<ResolvedPiece> pieces;
   auto extents = arenas_.Resolve(address, bytes);
   if (extents) {
+    RETURN_IF_ERROR(CheckStillThere(*extents));
     for (Extent& extent : *extents) pieces.emplace_back(std::move(extent));
     return pieces;
   }

@@ -13,6 +13,9 @@
 
 namespace gantry::client {
 
+// kStaleGeneration where adopted memory was freed or mapped anew.
+Status CheckStillThere(const std::vector<Extent>& extents);
+
 class MemoryLocator {
  public:
   explicit MemoryLocator(GpuResolver::HandOver hand_over) : gpu_(std::move(hand_over)) {}

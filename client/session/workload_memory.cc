@@ -16,7 +16,10 @@ namespace gantry::client {
 WorkloadMemory::WorkloadMemory(SidecarLink& link)
     : link_(link),
       locator_([&link](std::span<const int> fds) { return link.HandOver(fds); }),
-      sleep_(link, locator_, buffers_) {}
+      sleep_(link, locator_, buffers_),
+      private_memory_(locator_, [this](int fd, uint64_t bytes, void* address) {
+        return AddArena(fd, bytes, address);
+      }) {}
 
 Result<std::shared_ptr<Arena>> WorkloadMemory::AddArena(int fd, uint64_t bytes, void* address) {
   if (link_.is_closed()) return Fail(SidecarLink::Closed());

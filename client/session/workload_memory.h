@@ -12,6 +12,7 @@
 #include "client/session/buffer_set.h"
 #include "client/session/buffer_sleep.h"
 #include "client/session/memory_locator.h"
+#include "client/session/private_memory.h"
 #include "client/session/sidecar_link.h"
 #include "lib/base/result.h"
 
@@ -25,6 +26,7 @@ class WorkloadMemory {
   MemoryLocator& locator() { return locator_; }
   BufferSet& buffers() { return buffers_; }
   BufferSleep& sleep() { return sleep_; }
+  PrivateMemory& private_memory() { return private_memory_; }
 
   Result<std::shared_ptr<Arena>> AddArena(int fd, uint64_t bytes, void* address);
   Status CloseArena(Arena& arena, uint64_t drain_ms);
@@ -55,6 +57,7 @@ class WorkloadMemory {
   MemoryLocator locator_;
   BufferSet buffers_;
   BufferSleep sleep_;
+  PrivateMemory private_memory_;
 };
 
 }  // namespace gantry::client

@@ -19,4 +19,7 @@ inline constexpr std::string_view kShareableMemory =
     "memory of cudaMalloc or hipMalloc, or virtual memory that was made with POSIX file "
     "descriptors, such as PyTorch's expandable segments";
 
+// How pinned memory of the host becomes plain memory again.
+inline constexpr std::string_view kUnpin = "unpin it first (cudaHostUnregister, hipHostUnregister)";
+
 }  // namespace gantry::gpu

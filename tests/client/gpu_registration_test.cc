@@ -1,11 +1,14 @@
 // Memory of GPUs through client/include/gantry.h, over a sidecar that only answers. On the fake in
 // every run; tests/gpu/run runs it on the vendor's driver.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <map>
 #include <set>
 
+#include "client/include/gantry_memory.h"
 #include "lib/base/base64.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 #include "tests/client/gpu_client_fixture.h"
 
 namespace gantry::client {
@@ -162,6 +165,36 @@ TEST_F(GpuRegistration, MemoryThatCannotBeSharedIsRefusedWithWhatItIsAndTheWayOu
     gantry_error_destroy(error);
   }
   EXPECT_EQ(it_.sidecar.requests().size(), before);
+}
+
+TEST_F(GpuRegistration, PrivateMemoryIsAdoptedUnlessAPageIsPinned) {
+  char* const data = static_cast<char*>(
+      ::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(static_cast<void*>(data), MAP_FAILED);
+  gantry_arena* arena = nullptr;
+  const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (const uint64_t first : {uint64_t{0}, kMiB / 2, kMiB - page}) {
+    auto pinned = gpu::OpenWorkloadDevice(0).value()->Pin(data + first, page).value();
+    gantry_error* error =
+        gantry_arena_adopt_private(it_.client, data, kMiB, GANTRY_OWN_MAPPING, &arena);
+    ASSERT_NE(error, nullptr) << "pinned at " << first;
+    EXPECT_NE(std::string(gantry_error_message(error)).find("pinned"), std::string::npos);
+    EXPECT_NE(std::string(gantry_error_hint(error)).find("unpin it first"), std::string::npos);
+    EXPECT_EQ(CodeOf(error), "not_exportable");
+    EXPECT_TRUE(pinned->Unpin());
+  }
+  ASSERT_OK(gantry_arena_adopt_private(it_.client, data, kMiB, GANTRY_OWN_MAPPING, &arena));
+  EXPECT_OK(gantry_arena_pin(arena, 0, nullptr));
+  gantry_arena_destroy(arena);
+  ::munmap(data, kMiB);
+}
+
+TEST_F(GpuRegistration, MemoryOfAGpuNeedsNoAdoption) {
+  const AddressRange range = Make(MemoryOrigin::kDevice, kMiB);
+  gantry_arena* arena = it_.arena;
+  EXPECT_OK(
+      gantry_arena_adopt_private(it_.client, const_cast<void*>(At(range, 5)), 100, 0, &arena));
+  EXPECT_EQ(arena, nullptr);
 }
 
 TEST_F(GpuRegistration, EveryByteHasToBeCovered) {

@@ -1,5 +1,6 @@
 """Memory that is more than a container may have is refused, and nobody is killed."""
 
+import mmap
 import os
 
 import pytest
@@ -39,6 +40,18 @@ class Limited:
         self.arenas[-1][:touched] = b"\1" * touched
         return len(self.arenas[-1])
 
+    def adopt_private(self, length, touched, read=0):
+        memory = self.last = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        assert not any(memory[offset] for offset in range(0, read, mmap.PAGESIZE))
+        for offset in range(0, touched, mmap.PAGESIZE):
+            memory[offset] = 1
+        self.arenas.append(self.client.register(f"b{len(self.arenas)}", memory, adopt=True))
+        return memory[:touched:mmap.PAGESIZE].count(1)
+
+    def shared_in_place(self):
+        with open("/proc/self/maps") as maps:
+            return sum("memfd:gantry-private" in line for line in maps)
+
     def close(self):
         self.arenas.pop(0).close()
 
@@ -56,12 +69,22 @@ def start_limited(group):
         workload.kill()
 
 
-def assert_refused(workload, length):
+def assert_refused(workload, length, call="arena", *more):
     with pytest.raises(gantry.Error) as refused:
-        workload.do("arena", length)
+        workload.do(call, length, *more)
     assert refused.value.code == "resource_exhausted", refused.value
     assert refused.value.hint, "it says what to do"
     return str(refused.value)
+
+
+def test_private_memory_needs_room_for_a_slice_and_for_pages_that_were_never_touched(sidecar, start_limited):
+    workload = start_limited(sidecar, "w")
+    assert "gantry-test" in assert_refused(workload, 300 * MiB, "adopt_private", 0)
+    assert "gantry-test" in assert_refused(workload, 300 * MiB, "adopt_private", 0, 300 * MiB)  # pages of zeros take none
+    assert workload.do("shared_in_place") == 0
+    assert workload.do("adopt_private", 144 * MiB, 144 * MiB) == 144 * MiB // mmap.PAGESIZE  # in a group of 256 MiB
+    assert_refused(workload, 128 * MiB, "adopt_private", 0)
+    assert workload.do("adopt_private", MiB, MiB) == MiB // mmap.PAGESIZE
 
 
 def test_an_arena_beside_another_one(sidecar, start_limited):

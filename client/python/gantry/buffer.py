@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
 from . import native
 from .address import Place, layout_of
+from .adoption import Adoption
+from .adoption import adopt as adopt_memory
 from .errors import Error
 from .strides import Layout
 
@@ -60,8 +62,9 @@ class PeerRelease:
 class Buffer:
     """A registered buffer. Client.register() makes them; it is unregistered when it is collected at the latest."""
 
-    def __init__(self, client: "Client", spec: BufferSpec, handle: int) -> None:
+    def __init__(self, client: "Client", spec: BufferSpec, handle: int, adoptions: Sequence[Adoption] = ()) -> None:
         self._client = client
+        self._adoptions = adoptions  # of private memory, before what keeps it
         self._views = spec.view  # the memory lives as long as it is registered
         self._handle = handle
         self._finalizer = weakref.finalize(self, native.lib.gantry_buffer_destroy, handle)
@@ -95,6 +98,8 @@ class Buffer:
                 raise problem
             finally:
                 del problem
+        for adoption in self._adoptions:
+            adoption.release()
         self._views = None
         return peers
 
@@ -175,12 +180,18 @@ def _fill_layout(target: native.NativeBufferSpec, layout: Layout, length: int) -
     target.blocks = fitting if layout.blocks is None else native.unsigned(layout.blocks, "layout/blocks", least=1)
 
 
-def register(client: "Client", specs: Sequence[BufferSpec], verify: bool) -> list[Buffer]:
+def _adoptions_for(client: "Client", spec: BufferSpec) -> list[Adoption]:
+    views = spec.view if isinstance(spec.view, (list, tuple)) else [spec.view]
+    return [adoption for adoption in (adopt_memory(client, view) for view in views) if adoption is not None]
+
+
+def register(client: "Client", specs: Sequence[BufferSpec], verify: bool, adopt: bool) -> list[Buffer]:
     """Registers all of them or none."""
     wanted = (native.NativeBufferSpec * len(specs))()
     for target, spec in zip(wanted, specs):
         fill_spec(target, spec)
+    adoptions = [_adoptions_for(client, spec) if adopt else [] for spec in specs]
     handles = (ctypes.c_void_p * len(specs))()
     call = native.lib.gantry_buffers_register_verified if verify else native.lib.gantry_buffers_register
     native.check(call(client._handle, wanted, len(specs), handles))
-    return [Buffer(client, spec, handle) for spec, handle in zip(specs, handles)]
+    return [Buffer(client, *parts) for parts in zip(specs, handles, adoptions)]

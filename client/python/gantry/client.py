@@ -104,7 +104,8 @@ class Client(RestCalls):
         return arenas.adopt(self, fd, length) if address is None else mapped_arenas.adopt(self, fd, length, address)
 
     def register(self, name: str, view: Any, *, access: Union[str, Iterable[str]] = ("remote_read",),
-                 layout: Optional[Layout] = None, verify: bool = False, stream: Any = None) -> Buffer:
+                 layout: Optional[Layout] = None, verify: bool = False, stream: Any = None,
+                 adopt: bool = False) -> Buffer:
         """Registers one buffer; BufferSpec describes the arguments.
 
         stream  of a GPU: waits first until all that it was given before is done, so that others may read what it writes.
@@ -115,6 +116,11 @@ class Client(RestCalls):
                 sidecar looks for them through its own mapping, and the bytes are put back. Error "verification_failed"
                 when a worker finds others: then nothing is registered. "fd_read_only": the memory cannot be written to
 
+        adopt   registers private memory, too (numpy arrays, tensors of the CPU, bytearrays, mmap), by replacing its pages with
+                shared ones at the same addresses. The caller's word that no other thread uses the array, or the storage of
+                the tensor, until this returns, and that no device has its pages. They stay shared until they are freed:
+                children of fork see what is written there. docs/host_memory.md says which memory can be adopted
+
         Raises Error "not_exportable" when a byte of the view lies in no arena and in no memory of a GPU that others can
         open, "invalid_argument" when the view has holes elsewhere than between its blocks or the layout does not fit, and
         "conflict" when the name is taken by another buffer.
@@ -123,26 +129,28 @@ class Client(RestCalls):
         give the transfer a fence.
         """
         self._await_stream(stream)
-        return buffers.register(self, [BufferSpec(name, view, access, layout)], verify)[0]
+        return buffers.register(self, [BufferSpec(name, view, access, layout)], verify, adopt)[0]
 
-    def register_many(self, specs: Sequence[BufferSpec], *, verify: bool = False, stream: Any = None) -> list[Buffer]:
-        """Registers all of them in one request, or none. The order is kept. See register() for `verify` and `stream`."""
+    def register_many(self, specs: Sequence[BufferSpec], *, verify: bool = False, stream: Any = None,
+                      adopt: bool = False) -> list[Buffer]:
+        """Registers all of them in one request, or none, in this order. See register() for `verify`, `stream`, `adopt`."""
         self._await_stream(stream)
-        return buffers.register(self, list(specs), verify)
+        return buffers.register(self, list(specs), verify, adopt)
 
     def register_layers(self, name: str, layers: Sequence[Any], *,
                         access: Union[str, Iterable[str]] = ("remote_read",),
-                        layout: Optional[Layout] = None, verify: bool = False, stream: Any = None) -> list[Buffer]:
+                        layout: Optional[Layout] = None, verify: bool = False, stream: Any = None,
+                        adopt: bool = False) -> list[Buffer]:
         """Registers a whole KV cache, one buffer for each layer, in one request, or nothing of it.
 
         The buffers are called "name.0", "name.1", ..., which views find by the pattern "name.*". Each layer is what
         BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each; None:
         dimension 0 of a tensor of two dimensions or more counts its blocks, as layout_of() says. See register() for
-        `verify` and `stream`.
+        `verify`, `stream` and `adopt`.
         """
         self._await_stream(stream)
         return buffers.register(self, [buffers.layer_spec(f"{name}.{i}", layer, access, layout)
-                                       for i, layer in enumerate(layers)], verify)
+                                       for i, layer in enumerate(layers)], verify, adopt)
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
         """For an engine's sleep mode: unmaps buffers (None: all) in every sidecar and keeps them registered.

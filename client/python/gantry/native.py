@@ -133,6 +133,7 @@ _FALLIBLE = {
     "gantry_client_resolve": (_HANDLE, _HANDLE, _U64, _OUT(Extent), _SIZE, _OUT(_SIZE)),
     "gantry_memfd_create": (_TEXT, _U64, _OUT(ctypes.c_int)),
     "gantry_arena_adopt": (_HANDLE, ctypes.c_int, _U64, _HANDLE, _OUT(_HANDLE)),
+    "gantry_arena_adopt_private": (_HANDLE, _HANDLE, _U64, ctypes.c_uint32, _OUT(_HANDLE)),
     "gantry_arena_close": (_HANDLE, _U64),
     "gantry_arena_pin": (_HANDLE, ctypes.c_int, _OUT(NativeDeviceAddress)),
     "gantry_arena_unpin": (_HANDLE,),

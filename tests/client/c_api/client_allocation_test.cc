@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <new>
 #include <set>
@@ -87,6 +88,25 @@ TEST(ClientAllocation, RegisterTransferAndUnregister) {
   });
   EXPECT_GT(needed, 5);
   EXPECT_LT(needed, 10'000);
+}
+
+TEST(ClientAllocation, AdoptPrivateMemory) {
+  OpenClient it;
+  void* const data =
+      ::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  std::memcpy(data, "bytes", 5);
+  const int needed = FailEachAllocation([&] {
+    gantry_arena* arena = nullptr;
+    gantry_error* error =
+        gantry_arena_adopt_private(it.client, data, kMiB, GANTRY_OWN_MAPPING, &arena);
+    gantry_arena_destroy(arena);
+    EXPECT_EQ(std::memcmp(data, "bytes", 5), 0);
+    return error;
+  });
+  EXPECT_GT(needed, 5);
+  EXPECT_LT(needed, 10'000);
+  ::munmap(data, kMiB);
 }
 
 TEST_F(GpuClientTest, RegisterTransferAndUnregisterOutOfMemory) {

@@ -1,0 +1,173 @@
+#include "client/memory/malloc_block.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/memory/own_mappings.h"
+#include "client/memory/range_text.h"
+#include "lib/base/unique_fd.h"
+
+namespace gantry::client {
+namespace {
+
+constexpr const char* kAllocatorNames[] = {"malloc", "calloc", "realloc", "posix_memalign", "free"};
+
+enum class Definer { kNone, kGlibc, kOther, kNotKnown };
+
+// The object that the lookup finds. kNotKnown: the program itself has no definition, and stands for
+// one by a stub (a program without position-independent code that takes the address).
+Definer DefinerOf(const char* name, void* handle, const void* glibc) {
+  void* const address = ::dlsym(handle, name);
+  if (address == nullptr) return Definer::kNone;
+  Dl_info info = {};
+  void* symbol = nullptr;
+  if (::dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) == 0) return Definer::kOther;
+  if (info.dli_fbase == glibc) return Definer::kGlibc;
+  const auto* const entry = static_cast<const ElfW(Sym)*>(symbol);
+  return entry != nullptr && entry->st_shndx == SHN_UNDEF ? Definer::kNotKnown : Definer::kOther;
+}
+
+std::vector<std::string> NamesOfLibraries() {
+  std::vector<std::string> names;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) {
+        if (info->dlpi_name != nullptr && info->dlpi_name[0] != '\0') {
+          static_cast<std::vector<std::string>*>(to)->emplace_back(info->dlpi_name);
+        }
+        return 0;
+      },
+      &names);
+  return names;
+}
+
+// Returns true when no library but glibc defines any of the names.
+bool OnlyGlibcDefinesThem(const void* glibc) {
+  const std::vector<std::string> names = NamesOfLibraries();
+  return std::all_of(names.begin(), names.end(), [&](const std::string& library) {
+    const std::unique_ptr<void, int (*)(void*)> handle(
+        ::dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD), ::dlclose);
+    const auto is_other = [&](const char* name) {
+      return DefinerOf(name, handle.get(), glibc) == Definer::kOther;
+    };
+    return handle == nullptr ||
+           std::none_of(std::begin(kAllocatorNames), std::end(kAllocatorNames), is_other);
+  });
+}
+
+// Other allocators keep pages that are freed, and put no header of glibc in front of blocks.
+bool MallocIsOfGlibc() {
+  void* const own = ::dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
+  Dl_info info = {};
+  if (own == nullptr || ::dladdr(own, &info) == 0) return false;
+  bool known = true;
+  for (const char* const name : kAllocatorNames) {
+    const Definer definer = DefinerOf(name, RTLD_DEFAULT, info.dli_fbase);
+    if (definer == Definer::kOther || definer == Definer::kNone) return false;
+    known = known && definer == Definer::kGlibc;
+  }
+  return known || OnlyGlibcDefinesThem(info.dli_fbase);
+}
+
+// Reads memory that may not be there. The system call itself is made: sanitizers would take the
+// library's function for an access in front of a block. A pipe has no limit of file sizes.
+bool ReadIfMapped(uint64_t address, void* to, size_t bytes) {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+  const UniqueFd from(ends[0]);
+  const UniqueFd into(ends[1]);
+  const auto all = static_cast<ssize_t>(bytes);
+  return ::syscall(SYS_write, into.get(), address, bytes) == all &&
+         ::read(from.get(), to, bytes) == all;
+}
+
+// Its header in front of the block tells where the mapping begins and ends. This is the layout up
+// to glibc 2.42 at least; blocks with another one are refused.
+bool HasMappingOfItsOwn(uint64_t address, uint64_t end) {
+  struct Header {
+    uint64_t before;  // bytes of the mapping in front of this header
+    uint64_t size;    // from this header to the mapping's end, and three bits
+  } header = {};
+  constexpr uint64_t kBits = 7;
+  constexpr uint64_t kIsMapped = 2;
+  const uint64_t at = address - sizeof(header);
+  if (address < sizeof(header) || !ReadIfMapped(at, &header, sizeof(header))) return false;
+  uint64_t mapping_end = 0;
+  return (header.size & kBits) == kIsMapped && header.before <= at &&
+         EndOf(at, header.size & ~kBits, &mapping_end) && mapping_end >= end &&
+         (at - header.before) % PageBytes() == 0 && mapping_end % PageBytes() == 0;
+}
+
+Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
+  uint64_t padded = 0;
+  if (bytes == 0 || !EndOf(address, bytes, &padded) || !EndOf(padded, PageBytes() - 1, &padded)) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "a block has at least one byte and does not wrap around: " + RangeText(address, bytes), {},
+        "bytes");
+  }
+  const uint64_t first = address - address % PageBytes();
+  return ByteRange{first, padded - padded % PageBytes() - first};
+}
+
+}  // namespace
+
+Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
+  ASSIGN_OR_RETURN(const ByteRange pages, WholePages(address, bytes));
+  if (!MallocIsOfGlibc()) {
+    return Fail(ErrorCode::kNotExportable,
+                "malloc of this process is not glibc's, and keeps pages that are freed: " +
+                    RangeText(address, bytes) + " is not adopted",
+                "use an arena (gantry_arena_create, Client.arena), or memory of mmap "
+                "(GANTRY_OWN_MAPPING)",
+                "address");
+  }
+  if (HasMappingOfItsOwn(address, address + bytes)) return pages;
+  return Fail(ErrorCode::kNotExportable,
+              RangeText(address, bytes) +
+                  " is no block that malloc has mapped by itself, so its pages may hold other "
+                  "memory of the process: it is not adopted",
+              "pass a whole block of malloc, of 128 KiB at least and with "
+              "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072, or memory of mmap "
+              "(GANTRY_OWN_MAPPING, mmap.mmap); or use an arena (gantry_arena_create, "
+              "Client.arena)",
+              "address");
+}
+
+Result<ByteRange> PagesOfMapping(uint64_t address, uint64_t bytes) {
+  ASSIGN_OR_RETURN(const ByteRange pages, WholePages(address, bytes));
+  if (pages.offset == address && pages.length == bytes) return pages;
+  return Fail(ErrorCode::kNotExportable,
+              RangeText(address, bytes) + " does not fill its first and last page",
+              "pass whole pages, as mmap gives them", "address");
+}
+
+// Such a heap is 64 MiB from a multiple of that on, with a header.
+bool IsInThreadHeap(uint64_t address) {
+  struct Header {
+    uint64_t arena;
+    uint64_t previous;  // heap of that arena
+    uint64_t size;
+    uint64_t accessible;
+  } header = {};
+  constexpr uint64_t kHeapBytes = uint64_t{64} << 20;
+  const uint64_t offset = address % kHeapBytes;
+  const uint64_t begin = address - offset;
+  // Memory of devices and of files is not read.
+  const auto around = MappingsOf(begin, begin + PageBytes());
+  if (!around || around->front().access != "rw-p" || around->front().inode != 0) return false;
+  if (!ReadIfMapped(begin, &header, sizeof(header))) return false;
+  return header.arena != 0 && header.arena % 16 == 0 && header.previous % kHeapBytes == 0 &&
+         header.size % PageBytes() == 0 && header.size <= header.accessible &&
+         header.accessible <= kHeapBytes && offset < header.accessible;
+}
+
+}  // namespace gantry::client

@@ -1,0 +1,47 @@
+#include "client/session/private_memory.h"
+
+#include <algorithm>
+
+#include "client/memory/malloc_block.h"
+#include "client/memory/private_pages.h"
+
+namespace gantry::client {
+
+Result<std::shared_ptr<Arena>> PrivateMemory::HoldAgain(const std::vector<Extent>& extents) {
+  const auto is_adopted = [](const Extent& extent) { return extent.arena->holders > 0; };
+  if (std::none_of(extents.begin(), extents.end(), is_adopted)) return nullptr;
+  const std::shared_ptr<Arena>& arena = extents.front().arena;
+  RETURN_IF_ERROR(CheckStillThere(extents));
+  if (extents.size() > 1) {
+    return Fail(ErrorCode::kConflict, "the block spans several that are adopted",
+                "adopt a block whole, before parts of it", "address");
+  }
+  ++arena->holders;
+  return arena;
+}
+
+Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t bytes, Kind kind) {
+  MutexLock lock(mutex_);
+  const auto extents = locator_.arenas().Resolve(address, bytes);
+  if (extents) return HoldAgain(*extents);
+  const auto located = locator_.Locate(address, bytes);
+  if (located) return nullptr;
+  if (located.error().code != ErrorCode::kNotExportable) return Fail(located.error());
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  ASSIGN_OR_RETURN(const ByteRange pages,
+                   kind == Kind::kOwnMapping ? PagesOfMapping(at, bytes) : PagesOfBlock(at, bytes));
+  ASSIGN_OR_RETURN(const SharedPages shared, SharePages(pages));
+  ASSIGN_OR_RETURN(auto arena, add_arena_(shared.fd.get(), shared.bytes,
+                                          reinterpret_cast<void*>(shared.address)));
+  arena->holders = 1;
+  return arena;
+}
+
+bool PrivateMemory::EndHold(Arena& arena) {
+  MutexLock lock(mutex_);
+  if (--arena.holders > 0) return false;
+  locator_.arenas().Remove(arena);  // so that the next one that adopts it does not rely on it
+  return true;
+}
+
+}  // namespace gantry::client
