@@ -101,7 +101,7 @@ Status GantryAgent::Post(NixlTransfer& transfer, const std::string* text) {
   if (post.view == nullptr) return transfer.Submit(std::move(post));
   Status submitted = transfer.Submit(post);
   if (submitted || transfer.is_active()) return submitted;
-  // What its buffers are now ranges say, or refuse.
+  // The view is stale. Ranges name the buffers as they are now, or are refused.
   views_.Drop(post.target, *blocks);
   post.view = nullptr;
   return transfer.Submit(std::move(post));

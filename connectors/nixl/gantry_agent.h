@@ -32,7 +32,7 @@ class GantryAgent {
   Result<std::shared_ptr<Lease>> lease() const;
 
   Result<AgentCard> Card() const;
-  // Of this agent itself, or of one that was loaded.
+  // The card of this agent itself, or of one that was loaded.
   Result<AgentCard> CardOf(const std::string& agent) const;
 
   Status Notify(const std::string& agent, const std::string& text);

@@ -56,7 +56,7 @@ struct InitParams {
   // Later versions have more behind it.
 };
 
-// What a backend keeps of a registration, here or of a peer.
+// A backend's record of a registration, here or at a peer.
 class BackendMd {
  public:
   explicit BackendMd(bool is_private) : is_private_(is_private) {}
@@ -66,7 +66,7 @@ class BackendMd {
   bool is_private_;
 };
 
-// What a backend keeps of a transfer.
+// A backend's record of a transfer.
 class BackendReqH {
  public:
   virtual ~BackendReqH() = default;
@@ -174,7 +174,7 @@ class BackendEngine {
   EngineMembers members_;
 };
 
-// What nixl_plugin_init returns.
+// The result of nixl_plugin_init.
 struct PluginRecord {
   int api_version;
   BackendEngine* (*create_engine)(const InitParams* params);

@@ -1,4 +1,4 @@
-// What an agent says of itself and of its memory in NIXL's metadata. Both come back from other
+// An agent's card and its memory's card, which travel in NIXL's metadata. Both come back from other
 // machines: reading trusts nothing. Values; thread-safe.
 #pragma once
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kOverhead = 128;  // of a notification, besides its bytes
 
-// Of all agents of the process.
+// All agents of the process share these.
 log::RateLimiter lost_log, failed_log, dropped_log, half_log;
 
 }  // namespace

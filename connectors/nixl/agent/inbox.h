@@ -26,7 +26,7 @@ class Inbox {
   void Hear(const std::string& page, const Asked& asked);
   // Appends what has arrived.
   void TakeAll(Notifications& taken);
-  // Of messages that this agent sent.
+  // The outcomes of messages that this agent sent.
   MessageOutcomes& outcomes() { return *outcomes_; }
   // Nothing more is to be heard until what is here was taken.
   bool is_full() const { return bytes_ >= kBytesMax; }

@@ -60,7 +60,7 @@ Result<std::unique_ptr<LeaseKeeper>> LeaseKeeper::Start(PluginConfig config, std
   std::unique_ptr<LeaseKeeper> keeper(
       new LeaseKeeper(std::move(config), std::move(workload), std::move(listener)));
   ASSIGN_OR_RETURN(std::shared_ptr<Lease> lease, OpenFirst(keeper->config_, keeper->workload_));
-  // What an earlier agent of this name was told is not for this one.
+  // Messages to an earlier agent of this name are not for this one.
   ASSIGN_OR_RETURN(const std::string page,
                    lease->Request("POST", "/v1/completions:poll",
                                   PollBody(keeper->workload_, std::nullopt, 0, false), 0));

@@ -21,7 +21,7 @@ struct PluginConfig {
 // The user takes a NIXL that is newer than those that are tested.
 bool AllowsNewerNixl();
 
-// What NIXL shows as the parameters of a backend.
+// The parameters that NIXL shows for this backend.
 Parameters DefaultParameters();
 
 // kInvalidArgument names the parameter.

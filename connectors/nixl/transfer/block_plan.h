@@ -22,7 +22,7 @@ struct BlockGroup {
 struct BlockPlan {
   uint64_t block_bytes = 0;
   std::vector<BlockGroup> groups;
-  // Of the buffers in their groups and of the block's length; the same for the same view.
+  // Names the buffers in their groups and the block's length; the same for the same view.
   std::string key;
 };
 

@@ -1,4 +1,4 @@
-// What transfers with each agent took, for estimates of the next. Thread-safe.
+// The times of transfers with each agent, for estimates of the next. Thread-safe.
 #pragma once
 
 #include <cstdint>
