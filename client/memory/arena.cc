@@ -7,10 +7,10 @@
 #include <charconv>
 #include <utility>
 
-#include "client/memory/range_text.h"
 #include "client/memory/sealed_memfd.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/random_id.h"
+#include "lib/base/range_text.h"
 #include "lib/gpu/loaded_gpu_pointers.h"
 
 namespace gantry::client {

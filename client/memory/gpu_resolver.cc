@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "client/memory/gpu_dma_bufs.h"
-#include "client/memory/range_text.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/fd_passing.h"
 #include "lib/base/random_id.h"
+#include "lib/base/range_text.h"
 #include "lib/gpu/loaded_gpu_pointers.h"
 #include "lib/gpu/memory_origin.h"
 

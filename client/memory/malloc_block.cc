@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "client/memory/own_mappings.h"
-#include "client/memory/range_text.h"
+#include "lib/base/range_text.h"
 #include "lib/base/unique_fd.h"
+#include "lib/host/own_mappings.h"
 
 namespace gantry::client {
 namespace {
@@ -103,19 +103,20 @@ bool HasMappingOfItsOwn(uint64_t address, uint64_t end) {
   uint64_t mapping_end = 0;
   return (header.size & kBits) == kIsMapped && header.before <= at &&
          EndOf(at, header.size & ~kBits, &mapping_end) && mapping_end >= end &&
-         (at - header.before) % PageBytes() == 0 && mapping_end % PageBytes() == 0;
+         (at - header.before) % host::PageBytes() == 0 && mapping_end % host::PageBytes() == 0;
 }
 
 Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
   uint64_t padded = 0;
-  if (bytes == 0 || !EndOf(address, bytes, &padded) || !EndOf(padded, PageBytes() - 1, &padded)) {
+  if (bytes == 0 || !EndOf(address, bytes, &padded) ||
+      !EndOf(padded, host::PageBytes() - 1, &padded)) {
     return Fail(
         ErrorCode::kInvalidArgument,
         "a block has at least one byte and does not wrap around: " + RangeText(address, bytes), {},
         "bytes");
   }
-  const uint64_t first = address - address % PageBytes();
-  return ByteRange{first, padded - padded % PageBytes() - first};
+  const uint64_t first = address - address % host::PageBytes();
+  return ByteRange{first, padded - padded % host::PageBytes() - first};
 }
 
 }  // namespace
@@ -162,11 +163,11 @@ bool IsInThreadHeap(uint64_t address) {
   const uint64_t offset = address % kHeapBytes;
   const uint64_t begin = address - offset;
   // Memory of devices and of files is not read.
-  const auto around = MappingsOf(begin, begin + PageBytes());
+  const auto around = host::MappingsOf(begin, begin + host::PageBytes());
   if (!around || around->front().access != "rw-p" || around->front().inode != 0) return false;
   if (!ReadIfMapped(begin, &header, sizeof(header))) return false;
   return header.arena != 0 && header.arena % 16 == 0 && header.previous % kHeapBytes == 0 &&
-         header.size % PageBytes() == 0 && header.size <= header.accessible &&
+         header.size % host::PageBytes() == 0 && header.size <= header.accessible &&
          header.accessible <= kHeapBytes && offset < header.accessible;
 }
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "client/memory/malloc_block.h"
-#include "client/memory/range_text.h"
 #include "client/memory/sealed_memfd.h"
+#include "lib/base/range_text.h"
 #include "lib/gpu/loaded_gpu_pointers.h"
 #include "lib/gpu/memory_origin.h"
 #include "lib/host/memory_room.h"
@@ -54,11 +54,11 @@ constexpr RefusedKind kRefusedKinds[] = {
     {"gd", "is a stack", kUseArena},
 };
 
-bool WasReplaced(const OwnMapping& mapping) {
+bool WasReplaced(const host::OwnMapping& mapping) {
   return mapping.is_shared() && mapping.name.starts_with(kShownName);
 }
 
-tl::unexpected<Error> Refused(const OwnMapping& mapping, const std::string& what,
+tl::unexpected<Error> Refused(const host::OwnMapping& mapping, const std::string& what,
                               const char* way_out) {
   const std::string name = mapping.name.empty() ? "" : " ('" + mapping.name + "')";
   return Fail(ErrorCode::kNotExportable,
@@ -67,7 +67,7 @@ tl::unexpected<Error> Refused(const OwnMapping& mapping, const std::string& what
               way_out, "address");
 }
 
-Status CheckKind(const OwnMapping& mapping) {
+Status CheckKind(const host::OwnMapping& mapping) {
   for (const RefusedKind& kind : kRefusedKinds) {
     if (mapping.has(kind.flag)) return Refused(mapping, kind.what, kind.way_out);
   }
@@ -96,9 +96,9 @@ Status CheckNotPinned(const ByteRange& pages) {
   const auto driver = gpu::LoadedGpuPointers();
   if (!driver && driver.error().code == ErrorCode::kNotFound) return {};
   if (!driver) return Fail(driver.error());
-  for (uint64_t offset = 0; offset < pages.length; offset += PageBytes()) {
+  for (uint64_t offset = 0; offset < pages.length; offset += host::PageBytes()) {
     const uint64_t page = pages.offset + offset;
-    for (const uint64_t at : {page, page + PageBytes() - 1}) {
+    for (const uint64_t at : {page, page + host::PageBytes() - 1}) {
       ASSIGN_OR_RETURN(const uint64_t id, (*driver)->BufferIdOf(gpu::DeviceAddress{at}));
       if (id == 0) continue;
       ASSIGN_OR_RETURN(const gpu::PointerInfo info, (*driver)->Resolve(at));
@@ -140,12 +140,12 @@ class AdoptionLock {
 
 // nullopt: no page is of a memfd that this process has a descriptor of.
 Result<std::optional<SharedPages>> FindShared(const ByteRange& pages,
-                                              const std::vector<OwnMapping>& mappings) {
+                                              const std::vector<host::OwnMapping>& mappings) {
   std::optional<SharedPages> found;
   bool all = true;
-  const OwnMapping& first = mappings.front();
-  for (const OwnMapping& each : mappings) {
-    UniqueFd fd = WasReplaced(each) ? DescriptorOf(each) : UniqueFd();
+  const host::OwnMapping& first = mappings.front();
+  for (const host::OwnMapping& each : mappings) {
+    UniqueFd fd = WasReplaced(each) ? host::DescriptorOf(each) : UniqueFd();
     const bool continues = each.inode == first.inode && each.device == first.device &&
                            each.offset - first.offset == each.begin - first.begin;
     all = all && fd.valid() && continues;
@@ -240,18 +240,18 @@ Status MapInPlace(int fd, uint64_t offset, uint64_t address, uint64_t bytes) {
 uint64_t AddedBytes(const ByteRange& pages) {
   constexpr uint64_t kFreedOnceMoved = (uint64_t{1} << 63) | (uint64_t{1} << 56);  // there, alone
   const UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  std::vector<uint64_t> entries(kSliceBytes / PageBytes());
+  std::vector<uint64_t> entries(kSliceBytes / host::PageBytes());
   uint64_t added = 0;
   for (uint64_t offset = 0; offset < pages.length; offset += kSliceBytes) {
-    const uint64_t count = std::min(kSliceBytes, pages.length - offset) / PageBytes();
-    const uint64_t first = (pages.offset + offset) / PageBytes();
+    const uint64_t count = std::min(kSliceBytes, pages.length - offset) / host::PageBytes();
+    const uint64_t first = (pages.offset + offset) / host::PageBytes();
     const ssize_t got = ::pread(pagemap.get(), entries.data(), count * sizeof(uint64_t),
                                 static_cast<off_t>(first * sizeof(uint64_t)));
     const uint64_t known = got > 0 ? static_cast<uint64_t>(got) / sizeof(uint64_t) : 0;
     const auto freed =
         std::count_if(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(known),
                       [](uint64_t entry) { return (entry & kFreedOnceMoved) == kFreedOnceMoved; });
-    added += PageBytes() * (count - static_cast<uint64_t>(freed));
+    added += host::PageBytes() * (count - static_cast<uint64_t>(freed));
   }
   return added;
 }
@@ -268,11 +268,11 @@ Status ReplaceSlice(int fd, const ByteRange& pages, uint64_t offset) {
 Result<SharedPages> SharePages(const ByteRange& pages) {
   const uint64_t end = pages.offset + pages.length;
   ASSIGN_OR_RETURN(const AdoptionLock lock, AdoptionLock::Take());
-  ASSIGN_OR_RETURN(const auto known, MappingsOf(pages.offset, end));
+  ASSIGN_OR_RETURN(const auto known, host::MappingsOf(pages.offset, end));
   ASSIGN_OR_RETURN(auto shared, FindShared(pages, known));
   if (shared) return *std::move(shared);
-  ASSIGN_OR_RETURN(const auto mappings, FlaggedMappingsOf(pages.offset, end));
-  for (const OwnMapping& mapping : mappings) RETURN_IF_ERROR(CheckKind(mapping));
+  ASSIGN_OR_RETURN(const auto mappings, host::FlaggedMappingsOf(pages.offset, end));
+  for (const host::OwnMapping& mapping : mappings) RETURN_IF_ERROR(CheckKind(mapping));
   if (IsInThreadHeap(pages.offset)) return Refused(mappings.front(), kInHeap, kUseArena);
   RETURN_IF_ERROR(CheckNotPinned(pages));
   RETURN_IF_ERROR(host::CheckMemoryRoom(AddedBytes(pages) + std::min(kSliceBytes, pages.length)));
@@ -289,10 +289,10 @@ Result<SharedPages> SharePages(const ByteRange& pages) {
 }
 
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes) {
-  const auto mappings = MappingsOf(address, address + bytes);
+  const auto mappings = host::MappingsOf(address, address + bytes);
   return mappings && !mappings->empty() &&
-         std::all_of(mappings->begin(), mappings->end(), [&](const OwnMapping& each) {
-           return StandsFor(fd, each) && each.begin - each.offset == address;
+         std::all_of(mappings->begin(), mappings->end(), [&](const host::OwnMapping& each) {
+           return host::StandsFor(fd, each) && each.begin - each.offset == address;
          });
 }
 

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-#include "client/memory/own_mappings.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
+#include "lib/host/own_mappings.h"
 
 namespace gantry::client {
 

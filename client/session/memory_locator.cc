@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "client/memory/private_pages.h"
-#include "client/memory/range_text.h"
 #include "lib/base/name.h"
+#include "lib/base/range_text.h"
 
 namespace gantry::client {
 namespace {

@@ -73,7 +73,7 @@ class Peers:
         return self.owner.register(name, view, access=("remote_read", "remote_write"), adopt=True, **options)
 
     def seen(self, length, name="k"):
-        """What the peer reads of the owner's buffer."""
+        """Returns the bytes that the peer reads of the owner's buffer."""
         with self.peer.arena(length) as arena, self.peer.register("seen", arena.view(0, length)) as local:
             self.peer.read(local, f"a/owner/{name}", ranges=[(0, 0, 0, 0, length)], wait=20).wait(20)
             return bytes(arena[:length])

@@ -54,7 +54,7 @@ class FileMemory(ArenaMemory):
 
 
 class GpuMemory:
-    """Of one GPU of the driver that this process finds: NIXL_TEST_GPU, or the first."""
+    """Memory of one GPU of the driver that this process finds: NIXL_TEST_GPU, or the first."""
 
     segment = "VRAM"
     driver = None

@@ -35,7 +35,7 @@ def test_looking_for_notifications_makes_no_request(pair):
 
 
 def test_a_sidecar_that_stands_still_is_asked_once(pair):
-    """What was posted while it stood is not lost."""
+    """A transfer that was posted while it stood is not lost."""
     agents, addresses, sidecars = pair
     one, two = agents
     data = os.urandom(SIZE)

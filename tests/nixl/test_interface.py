@@ -14,7 +14,7 @@ def run(*command, text=None):
 
 
 def table_of(library, symbol):
-    """What each slot of a class's table of functions refers to, from the relocations of the library. Names are mangled."""
+    """Returns the function in each slot of a class's table, from the relocations of the library. Names are mangled."""
     addresses, table = {}, None
     for line in run("readelf", "-sW", library).splitlines():
         match = re.match(r"\s*\d+: ([0-9a-f]+)\s+(\S+) (\w+)\s+\w+\s+\w+\s+(\w+) (\S+)$", line)

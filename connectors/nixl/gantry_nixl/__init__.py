@@ -1,4 +1,4 @@
-"""What a program beside NIXL's backend GANTRY needs from Python: host memory that sidecars can map."""
+"""Host memory that sidecars can map, for programs beside NIXL's backend GANTRY."""
 
 from .host_memory import host_memory
 from .installed import plugin_files

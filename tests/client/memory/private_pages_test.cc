@@ -13,13 +13,13 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "client/memory/malloc_block.h"
 #include "lib/host/memory_room.h"
+#include "lib/host/own_mappings.h"
 #include "tests/client/page_bytes.h"
 
 namespace gantry::client {
@@ -216,7 +216,8 @@ TEST(PrivatePages, AreRefusedByKind) {
     EXPECT_EQ(error.code, kind.code) << kind.what << ": " << error.message;
     EXPECT_NE(error.message.find(kind.what), std::string::npos) << error.message;
     EXPECT_FALSE(error.hint.empty()) << kind.what;
-    EXPECT_EQ(MappingsOf(memory.pages().offset, memory.pages().offset + kPage)->front().inode, 0U);
+    EXPECT_EQ(host::MappingsOf(memory.pages().offset, memory.pages().offset + kPage)->front().inode,
+              0U);
   }
 }
 
@@ -268,7 +269,7 @@ TEST(PrivatePages, ThatNoMemoryIsLeftForAreRefusedAtOnce) {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(data, MAP_FAILED);
   EXPECT_EQ(ErrorOf(SharePages({Address(data), bytes})).code, ErrorCode::kResourceExhausted);
-  EXPECT_EQ(MappingsOf(Address(data), Address(data) + kPage)->front().inode, 0U);
+  EXPECT_EQ(host::MappingsOf(Address(data), Address(data) + kPage)->front().inode, 0U);
   ::munmap(data, bytes);
 }
 
@@ -347,28 +348,8 @@ TEST(PagesOfBlock, OfMallocCanBeReallocatedAndFreed) {
   }
   const uint64_t address = Address(block);
   std::free(block);
-  EXPECT_FALSE(MappingsOf(address / kPage * kPage, address / kPage * kPage + kPage).has_value());
-}
-
-TEST(OwnMappings, AreReadFromTheKernelsText) {
-  std::istringstream smaps(
-      "1000-3000 rw-p 00000000 00:00 0 \n"
-      "Rss:                   8 kB\n"
-      "VmFlags: rd wr mr mw me ac lo \n"
-      "3000-4000 rw-s 00001000 00:01 77                         /memfd:a b (deleted)\n"
-      "VmFlags: rd wr sh \n"
-      "9000-a000 r--p 00000000 00:00 0                          [vvar]\n"
-      "VmFlags: rd io \n");
-  const std::vector<OwnMapping> found = ReadMappings(smaps, 0x2000, 0x9000);
-  ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[0].begin, 0x1000U);
-  EXPECT_TRUE(found[0].has("lo"));
-  EXPECT_FALSE(found[0].has("ht"));
-  EXPECT_FALSE(found[0].is_shared());
-  EXPECT_TRUE(found[1].is_shared());
-  EXPECT_EQ(found[1].offset, 0x1000U);
-  EXPECT_EQ(found[1].inode, 77U);
-  EXPECT_EQ(found[1].name, "/memfd:a b (deleted)");
+  EXPECT_FALSE(
+      host::MappingsOf(address / kPage * kPage, address / kPage * kPage + kPage).has_value());
 }
 
 }  // namespace

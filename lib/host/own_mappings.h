@@ -10,7 +10,7 @@
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
-namespace gantry::client {
+namespace gantry::host {
 
 uint64_t PageBytes();
 
@@ -40,8 +40,8 @@ Result<std::vector<OwnMapping>> FlaggedMappingsOf(uint64_t begin, uint64_t end);
 // Returns true when the descriptor is of the mapped file.
 bool StandsFor(int fd, const OwnMapping& mapping);
 
-// Returns a duplicate of a descriptor of this process that stands for the mapped file. Not valid:
-// no such descriptor is open.
+// Returns a duplicate of a descriptor of this process that stands for the mapped file; one that
+// can write where there is one. Not valid: no such descriptor is open.
 UniqueFd DescriptorOf(const OwnMapping& mapping);
 
-}  // namespace gantry::client
+}  // namespace gantry::host

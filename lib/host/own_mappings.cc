@@ -1,4 +1,4 @@
-#include "client/memory/own_mappings.h"
+#include "lib/host/own_mappings.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,10 +12,11 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
-#include "client/memory/range_text.h"
+#include "lib/base/range_text.h"
 
-namespace gantry::client {
+namespace gantry::host {
 namespace {
 
 constexpr std::string_view kFlagsKey = "VmFlags:";
@@ -97,15 +98,20 @@ bool StandsFor(int fd, const OwnMapping& mapping) {
 
 UniqueFd DescriptorOf(const OwnMapping& mapping) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
+  UniqueFd readable;
   while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
     const std::string_view name = entry->d_name;
     int number = -1;
     if (std::from_chars(name.data(), name.data() + name.size(), number).ec != std::errc()) continue;
     if (!StandsFor(number, mapping)) continue;
+    // Another thread may put another file in the place of the number at any time, so the copy is
+    // what counts.
     UniqueFd copy(::fcntl(number, F_DUPFD_CLOEXEC, 3));
-    if (copy.valid() && StandsFor(copy.get(), mapping)) return copy;  // not closed meanwhile
+    if (!copy.valid() || !StandsFor(copy.get(), mapping)) continue;
+    if ((::fcntl(copy.get(), F_GETFL) & O_ACCMODE) == O_RDWR) return copy;
+    readable = std::move(copy);
   }
-  return {};
+  return readable;
 }
 
-}  // namespace gantry::client
+}  // namespace gantry::host
