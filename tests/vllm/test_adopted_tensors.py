@@ -1,5 +1,6 @@
 """Host memory of numpy and torch, adopted in place. adopted_tensors.py has the checks, as vLLM's environment has both."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ SECONDS = 100
 
 @pytest.mark.timeout(SECONDS + IMPORT_SECONDS)
 def test_arrays_and_tensors(forks, folder):
-    sidecar = end_to_end.SidecarProcess("adopter", Path(end_to_end.short_folder()))
+    short = Path(end_to_end.short_folder())
+    sidecar = end_to_end.SidecarProcess("adopter", short)
     try:
         sidecar.start()
         forks.run([SCRIPT, sidecar.run_dir], folder / "adopted_tensors.log", SECONDS, leaves=False)
     finally:
         sidecar.kill()
+        shutil.rmtree(short, ignore_errors=True)

@@ -234,8 +234,7 @@ TEST(PrivatePages, AreNotHugeOnesAndNoStack) {
   ASSERT_NE(huge, MAP_FAILED);
   EXPECT_NE(ErrorOf(SharePages({Address(huge), kHuge})).message.find("hugetlb"), std::string::npos);
   ::munmap(huge, kHuge);
-  int on_stack = 0;
-  const uint64_t page = Address(&on_stack) / kPage * kPage;
+  const uint64_t page = Address(__builtin_frame_address(0)) / kPage * kPage;
   EXPECT_EQ(ErrorOf(SharePages({page, kPage})).code, ErrorCode::kNotExportable);
 }
 

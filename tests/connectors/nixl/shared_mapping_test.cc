@@ -20,13 +20,13 @@ constexpr size_t kMappedBytes = 64 << 10;
 class MappedMemfd {
  public:
   explicit MappedMemfd(off_t offset = 0, int flags = MAP_SHARED)
-      : fd_(::memfd_create("mapping", MFD_CLOEXEC)) {
+      : fd_(::memfd_create("mapping", MFD_CLOEXEC)),
+        bytes_(kMappedBytes - static_cast<size_t>(offset)) {
     EXPECT_EQ(::ftruncate(fd_.get(), kMappedBytes), 0);
-    data_ = ::mmap(nullptr, kMappedBytes - static_cast<size_t>(offset), PROT_READ | PROT_WRITE,
-                   flags, fd_.get(), offset);
+    data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, fd_.get(), offset);
     EXPECT_NE(data_, MAP_FAILED);
   }
-  ~MappedMemfd() { ::munmap(data_, kMappedBytes); }
+  ~MappedMemfd() { ::munmap(data_, bytes_); }
   MappedMemfd(const MappedMemfd&) = delete;
   MappedMemfd& operator=(const MappedMemfd&) = delete;
 
@@ -35,6 +35,7 @@ class MappedMemfd {
 
  private:
   UniqueFd fd_;
+  size_t bytes_;
   void* data_ = nullptr;
 };
 
