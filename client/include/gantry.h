@@ -132,7 +132,8 @@ GANTRY_FALLIBLE gantry_error* gantry_arena_create(gantry_client* client, uint64_
                                                   gantry_arena** arena);
 
 /* Makes the caller's own shared memory an arena: the first `bytes` of `fd`, a memfd sealed with
-   F_SEAL_SHRINK. `address` is where the caller mapped its byte 0 and keeps it mapped until the
+   F_SEAL_SHRINK; also another file of tmpfs (/dev/shm) where the sidecar runs with
+   --unsealed-memory. `address` is where the caller mapped its byte 0 and keeps it mapped until the
    arena is closed, or NULL to have it mapped here. An address that begins in no page, or where less
    than `bytes` is mapped, is "invalid_argument"; that it shows `fd` is the caller's word, which
    gantry_buffers_register_verified finds wrong. The library duplicates `fd`. Fails with
