@@ -16,9 +16,9 @@ namespace gantry::peer {
 
 // Why memory that the copy workers alone touch is not staged here; empty: it is.
 struct WhyNotStaged {
-  std::string for_tcp;           // GPU memory
-  std::string for_bounce;        // GPU memory, unless the buffer itself is on the RDMA devices
-  std::string unsealed_for_tcp;  // host memory whose file can shrink
+  std::string for_tcp;                // GPU memory
+  std::string for_bounce;             // GPU memory, unless the buffer itself is on the RDMA devices
+  std::string unsealed_for_tcp = {};  // host memory whose file can shrink
 };
 
 // kPermissionDenied for a buffer that grants peers no access; kDraining unless it is active.

@@ -96,6 +96,9 @@ TEST(SealedMemfd, ChecksWhatCallersBring) {
   UniqueFd fd(::memfd_create("test", MFD_ALLOW_SEALING | MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(fd.get(), kPage), 0);
   EXPECT_EQ(code_of(fd.get(), kPage), ErrorCode::kFdNotSealed);
+  EXPECT_TRUE(CheckMemoryFile(fd.get(), kPage, /*takes_unsealed=*/true, &writable));
+  EXPECT_EQ(CheckMemoryFile(fd.get(), 2 * kPage, true, &writable).error().code,
+            ErrorCode::kFdTooShort);
   ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
   EXPECT_EQ(code_of(fd.get(), 2 * kPage), ErrorCode::kFdTooShort);
   EXPECT_EQ(code_of(fd.get(), 0), ErrorCode::kInvalidArgument);
