@@ -73,7 +73,7 @@ Status CheckKind(const host::OwnMapping& mapping) {
   }
   if (WasReplaced(mapping)) return {};
   if (mapping.is_shared()) {
-    return Refused(mapping, "has private memory in front of it and is shared",
+    return Refused(mapping, "is shared already, behind private memory",
                    "adopt each mapping by itself");
   }
   if (mapping.inode != 0) return Refused(mapping, "is of a file", kUseArena);

@@ -17,6 +17,7 @@ from multiprocessing import shared_memory
 import pytest
 
 from certificates import Authority
+from gpu_workloads import gpus, start_gpu_workload  # noqa: F401
 from handoff import RawWorkload
 from python_client_parts import MIB, code_of, gantry, wait_until
 from test_peers_over_tcp import TCP, tcp_address
@@ -394,3 +395,32 @@ def test_a_truncated_file_fails_its_verification(make_world, new_segment):
         thread.join()
     raw.close()
     world.nothing_ended()
+
+
+def test_truncation_beside_a_gpu_ends_copy_workers_and_not_the_sidecar(gpus, start_sidecar, start_gpu_workload, new_segment):
+    """The GPU's driver copies there, and nothing can end it half-way."""
+    sidecar, segment = start_sidecar("a", workers=2, flags=UNSEALED), new_segment(size=4 * MIB)
+    engine = start_gpu_workload(sidecar, "engine", 0)
+    engine.do("allocate", "kv", 4 * MIB)
+    engine.do("register_gpu", "kv", ("kv", 0, 4 * MIB, BOTH))
+
+    def write(remote):
+        body = {"workload": "engine", "op": "write", "local": ["kv"], "remote": [f"store/{remote}"], "ranges": [[0, 0, 0, 0, 4 * MIB]]}
+        return sidecar.ask("POST", "/v1/transfers?wait_ms=20000", body)[1]
+
+    with gantry.Client(sidecar.run_dir, "store") as store:
+        arena = store.arena(4 * MIB)
+        buffers = [store.register("k", segment.view, access=BOTH, adopt=True),
+                   store.register("sealed", arena.view(0, 4 * MIB), access=BOTH)]
+        assert write("k")["state"] == "succeeded" and bytes(segment.view) == engine.do("look", "kv", 0, 4 * MIB)
+        before = workers_of(sidecar)
+        segment.truncate(4096)
+        failed = write("k")
+        assert failed["state"] == "failed" and failed["error"]["code"] == "worker_lost", failed
+        assert sidecar.process.poll() is None
+        wait_for(lambda: len(workers_of(sidecar)) == 2 and set(workers_of(sidecar)) != set(before), 20, "new copy workers")
+        wait_for(lambda: write("sealed")["state"] == "succeeded", 20, "transfers of others")
+        segment.truncate(4 * MIB)
+        wait_for(lambda: write("k")["state"] == "succeeded", 20, "the file to be used again")
+        for buffer in buffers:
+            buffer.unregister()

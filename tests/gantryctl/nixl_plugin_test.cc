@@ -16,21 +16,23 @@ namespace fs = std::filesystem;
 class NixlPlugin : public ::testing::Test {
  protected:
   NixlPlugin() {
-    char path[] = "/tmp/gantry-nixl-plugin-XXXXXX";
-    folder_ = ::mkdtemp(path);
     fs::create_directories(from_ / "gantry_nixl");
     Write(from_ / "libplugin_GANTRY.so", "backend");
     Write(from_ / "gantry_nixl/__init__.py", "package");
   }
   ~NixlPlugin() override { fs::remove_all(folder_); }
 
+  static fs::path NewFolder() {
+    char path[] = "/tmp/gantry-nixl-plugin-XXXXXX";
+    return ::mkdtemp(path);
+  }
   static void Write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
   static std::string Read(const fs::path& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  fs::path folder_;
+  const fs::path folder_ = NewFolder();
   const fs::path from_ = folder_ / "from";
   const fs::path to_ = folder_ / "volume/nixl";
 };
