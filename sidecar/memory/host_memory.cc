@@ -138,13 +138,16 @@ Status PopulatePages(std::byte* data, uint64_t bytes, bool writable) {
 Result<HostMapping> HostMapping::Create(int fd, uint64_t size, bool writable) {
   ASSIGN_OR_RETURN(HostMapping mapping, CreateEmpty(fd, size, writable));
   ASSIGN_OR_RETURN(const bool prefaulted, IsPrefaulted(fd, size));
-  if (prefaulted) RETURN_IF_ERROR(mapping.Populate());
+  const Status filled = prefaulted ? mapping.Populate() : Status();
+  if (!filled && !mapping.may_shrink()) return Fail(filled.error());
   return mapping;
 }
 
 Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writable) {
   ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
-  RETURN_IF_ERROR(CheckLength(facts, size));
+  const bool may_shrink = !CannotShrink(fd);
+  // A worker that starts while the file is short maps it, too: its owner may make it longer again.
+  RETURN_IF_ERROR(CheckLength(may_shrink ? FileFacts{.size = size} : facts, size));
   const uint64_t mapped_bytes = (size + facts.page_bytes - 1) / facts.page_bytes * facts.page_bytes;
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   void* address = ::mmap(nullptr, mapped_bytes, protection, MAP_SHARED, fd, 0);
@@ -153,8 +156,7 @@ Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writabl
     return Fail(SystemError(refused ? ErrorCode::kFdReadOnly : ErrorCode::kDeviceError,
                             "mmap of " + std::to_string(size) + " bytes", errno));
   }
-  return HostMapping(static_cast<std::byte*>(address), size, mapped_bytes, writable,
-                     !CannotShrink(fd));
+  return HostMapping(static_cast<std::byte*>(address), size, mapped_bytes, writable, may_shrink);
 }
 
 Status HostMapping::Populate() const { return PopulatePages(data_, mapped_bytes_, writable_); }
