@@ -8,7 +8,7 @@
 #include "gantryctl/doctor.h"
 #include "gantryctl/exit_code.h"
 #include "gantryctl/gantryctl_config.h"
-#include "gantryctl/nixl_plugin.h"
+#include "gantryctl/plugin_copy.h"
 #include "gantryctl/printing.h"
 #include "gantryctl/sidecar_commands.h"
 #include "lib/process/standard_fds.h"

@@ -132,10 +132,10 @@ GANTRY_FALLIBLE gantry_error* gantry_arena_create(gantry_client* client, uint64_
                                                   gantry_arena** arena);
 
 /* Makes the caller's own shared memory an arena: the first `bytes` of `fd`, a memfd sealed with
-   F_SEAL_SHRINK; also another file of tmpfs (/dev/shm) where the sidecar runs with
-   --unsealed-memory. `address` is where the caller mapped its byte 0 and keeps it mapped until the
-   arena is closed, or NULL to have it mapped here. An address that begins in no page, or where less
-   than `bytes` is mapped, is "invalid_argument"; that it shows `fd` is the caller's word, which
+   F_SEAL_SHRINK, or with --unsealed-memory of the sidecar any file of tmpfs. `address` is where the
+   caller mapped its byte 0 and keeps it mapped until the arena is closed, or NULL to have it mapped
+   here. An address that begins in no page, or where less than `bytes` is mapped, is
+   "invalid_argument"; that it shows `fd` is the caller's word, which
    gantry_buffers_register_verified finds wrong. The library duplicates `fd`. Fails with
    "fd_not_sealed", "fd_too_short" or "not_exportable". A read-only `fd` can be adopted; buffers in
    it are refused remote writes with "fd_read_only". */

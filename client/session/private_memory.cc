@@ -4,7 +4,7 @@
 
 #include "client/memory/malloc_block.h"
 #include "client/memory/private_pages.h"
-#include "lib/host/shared_mapping.h"
+#include "lib/host/mapped_file.h"
 
 namespace gantry::client {
 

@@ -86,9 +86,10 @@ struct ProbeMismatch {
 
 class MemoryMapper {
  public:
+  explicit MemoryMapper(Unsealed unsealed = Unsealed::kRefused) : unsealed_(unsealed) {}
   virtual ~MemoryMapper() = default;
-  // Returns true when host memory is taken whose owner can shrink its file (--unsealed-memory).
-  virtual bool takes_unsealed() const { return false; }
+  // Whether host memory is taken whose owner can shrink its file (--unsealed-memory).
+  Unsealed unsealed() const { return unsealed_; }
   // Returns when every live worker has mapped it. If one fails, all unmap it again and the first
   // error is returned. Blocks.
   virtual Result<MappingId> Map(const AllocationSource& source) = 0;
@@ -97,10 +98,9 @@ class MemoryMapper {
   // Every live worker compares each probe through its own mapping. Returns the first mismatch, or
   // nothing. REQUIRES that the mappings stay and that every probe lies within its own.
   virtual Result<std::optional<ProbeMismatch>> Compare(std::span<const MemoryProbe> probes) = 0;
-};
 
-inline Unsealed UnsealedBy(const MemoryMapper& mapper) {
-  return mapper.takes_unsealed() ? Unsealed::kTaken : Unsealed::kRefused;
-}
+ private:
+  const Unsealed unsealed_;
+};
 
 }  // namespace gantry::memory

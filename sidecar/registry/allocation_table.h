@@ -57,7 +57,7 @@ class AllocationTable {
                                                  memory::AllocationSource source) EXCLUDES(mutex_);
   Totals TotalsNow() const EXCLUDES(mutex_);
   // Whether host memory whose file can shrink is taken.
-  memory::Unsealed unsealed() const { return memory::UnsealedBy(mapper_); }
+  memory::Unsealed unsealed() const { return mapper_.unsealed(); }
 
  private:
   // Workload generation, memory, writable.

@@ -23,8 +23,8 @@ std::string NotBuilt(wire::Path path) {
 
 using Allocations = std::vector<const memory::MappedAllocation*>;
 
-// One of each kind of memory, seal and GPU: what a transport can do with it is the same for all of those,
-// and there are thousands of them where virtual memory has many pieces.
+// One of each kind of memory, seal and GPU: what a transport can do with it is the same for all of
+// those, and there are thousands of them where virtual memory has many pieces.
 Allocations Representatives(const PathQuestion& question) {
   Allocations chosen;
   for (const auto& local : *question.local) {

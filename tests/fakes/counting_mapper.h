@@ -21,8 +21,7 @@ namespace gantry {
 
 class CountingMapper final : public memory::MemoryMapper {
  public:
-  bool takes_unsealed() const override { return takes_unsealed_; }
-  void TakeUnsealed() { takes_unsealed_ = true; }
+  using memory::MemoryMapper::MemoryMapper;
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override {
     std::this_thread::sleep_for(map_time_);
     MutexLock lock(mutex_);
@@ -94,7 +93,6 @@ class CountingMapper final : public memory::MemoryMapper {
   }
 
  private:
-  bool takes_unsealed_ = false;
   milliseconds map_time_{0};
   std::function<void(memory::MappingId)> before_unmap_;
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "lib/host/shared_mapping.h"
+#include "lib/host/mapped_file.h"
 
 namespace gantry::nixl {
 

@@ -51,7 +51,6 @@ class WorkerPool final : public CopyPool,
   void Replace(int worker) override;
   void WakeWorker(int worker) override;
 
-  bool takes_unsealed() const override { return options_.takes_unsealed; }
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
   Status Unmap(memory::MappingId mapping) override;
   Result<std::optional<memory::ProbeMismatch>> Compare(

@@ -176,8 +176,9 @@ TEST(MapDescriptorTest, ChecksWhatARegistrationChecks) {
   UniqueFd unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(unsealed.get(), 4096), 0);
   EXPECT_EQ(map(4096, *unsealed.Duplicate(), true).error().code, ErrorCode::kFdNotSealed);
-  mapper.TakeUnsealed();
-  EXPECT_TRUE(map(4096, std::move(unsealed), true));
+  CountingMapper taking(memory::Unsealed::kTaken);
+  EXPECT_TRUE(MapDescriptor(taking, {1, 4096, true, wire::MemoryKind::kHost},
+                            std::make_shared<const UniqueFd>(std::move(unsealed)), true, "owner"));
   EXPECT_EQ(map(4096, UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), true).error().code,
             ErrorCode::kNotExportable);
   EXPECT_EQ(mapper.live(), 0u);

@@ -1,4 +1,4 @@
-#include "gantryctl/nixl_plugin.h"
+#include "gantryctl/plugin_copy.h"
 
 #include <algorithm>
 #include <string>
@@ -36,7 +36,8 @@ Result<std::vector<fs::path>> CopyNixlPlugin(const fs::path& from, const fs::pat
       // A new file: an engine may have the old one mapped.
       fs::remove(target);
       fs::copy_file(entry.path(), target);
-      fs::permissions(target, fs::perms::group_read | fs::perms::others_read, fs::perm_options::add);
+      fs::permissions(target, fs::perms::group_read | fs::perms::others_read,
+                      fs::perm_options::add);
       copied.push_back(target);
     }
   } catch (const fs::filesystem_error& error) {

@@ -1,5 +1,5 @@
-// The command that puts NIXL's backend into an engine's pod: an init container of the image runs it.
-// Stateless; thread-safe.
+// The command that puts NIXL's backend into an engine's pod: an init container of the image runs
+// it. Stateless; thread-safe.
 #pragma once
 
 #include <filesystem>

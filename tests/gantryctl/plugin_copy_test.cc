@@ -1,4 +1,4 @@
-#include "gantryctl/nixl_plugin.h"
+#include "gantryctl/plugin_copy.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -40,8 +40,8 @@ class NixlPlugin : public ::testing::Test {
 TEST_F(NixlPlugin, IsCopiedWithItsPackage) {
   const auto copied = CopyNixlPlugin(from_, to_);
   ASSERT_TRUE(copied) << copied.error().message;
-  EXPECT_EQ(*copied, (std::vector<fs::path>{to_ / "gantry_nixl/__init__.py",
-                                            to_ / "libplugin_GANTRY.so"}));
+  EXPECT_EQ(*copied,
+            (std::vector<fs::path>{to_ / "gantry_nixl/__init__.py", to_ / "libplugin_GANTRY.so"}));
   EXPECT_EQ(Read(to_ / "libplugin_GANTRY.so"), "backend");
   EXPECT_EQ(Read(to_ / "gantry_nixl/__init__.py"), "package");
 }

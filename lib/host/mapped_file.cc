@@ -1,4 +1,4 @@
-#include "lib/host/shared_mapping.h"
+#include "lib/host/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
