@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kBackend[] = "libplugin_GANTRY.so";
+constexpr char kInTheImage[] = "/usr/local/bin/gantryctl";
 constexpr char kBesideTheProgram[] = "../share/gantry/nixl";
 
 Error CannotCopy(const fs::filesystem_error& error) {
@@ -49,7 +50,8 @@ Result<std::vector<fs::path>> CopyNixlPlugin(const fs::path& from, const fs::pat
 
 int RunNixlPlugin(const CommandLine& line) {
   std::error_code failed;
-  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  if (failed) program = kInTheImage;  // without /proc
   const auto copied =
       CopyNixlPlugin((program.parent_path() / kBesideTheProgram).lexically_normal(), line.folder);
   if (!copied) return PrintError(copied.error());
