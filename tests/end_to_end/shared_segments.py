@@ -17,6 +17,7 @@ UNSEALED = ["--unsealed-memory"]
 SIZE = 16 * MIB
 BOTH = ("remote_read", "remote_write")
 PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE
+M_MMAP_THRESHOLD = -3
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -55,6 +56,7 @@ class Segment:
 
 @pytest.fixture
 def new_segment():
+    libc.mallopt(M_MMAP_THRESHOLD, MIB)  # else freed contents leave a heap that later tests' blocks lie in
     with ExitStack() as made:
         def make(**options):
             segment = Segment(**options)
