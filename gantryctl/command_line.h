@@ -5,7 +5,7 @@
 
 namespace gantry::gantryctl {
 
-enum class Command { kStatus, kBuffers, kPeers, kWorkloads, kTransfers, kDoctor };
+enum class Command { kStatus, kBuffers, kPeers, kWorkloads, kTransfers, kDoctor, kNixlPlugin };
 
 struct CommandLine {
   Command command = Command::kStatus;
@@ -17,6 +17,7 @@ struct CommandLine {
   bool watch = false;
   int interval_ms = 500;
   int limit = 100;
+  std::string folder;  // nixl-plugin: the one to copy into
 };
 
 }  // namespace gantry::gantryctl

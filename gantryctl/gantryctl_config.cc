@@ -73,6 +73,9 @@ void AddCommands(CLI::App& app, CommandLine& line) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   add("doctor", "What works on this machine, and why the rest does not", Command::kDoctor);
+  CLI::App* plugin = add("nixl-plugin", "Copy NIXL's backend GANTRY and its package into a folder",
+                         Command::kNixlPlugin);
+  plugin->add_option("folder", line.folder, "Made where it is missing")->required();
 }
 
 }  // namespace

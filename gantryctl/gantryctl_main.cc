@@ -8,6 +8,7 @@
 #include "gantryctl/doctor.h"
 #include "gantryctl/exit_code.h"
 #include "gantryctl/gantryctl_config.h"
+#include "gantryctl/plugin_copy.h"
 #include "gantryctl/printing.h"
 #include "gantryctl/sidecar_commands.h"
 #include "lib/process/standard_fds.h"
@@ -29,6 +30,8 @@ int Run(const CommandLine& line) {
       return RunTransfers(line);
     case Command::kDoctor:
       return RunDoctor(line);
+    case Command::kNixlPlugin:
+      return RunNixlPlugin(line);
   }
   return kExitUsage;
 }

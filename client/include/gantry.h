@@ -132,12 +132,12 @@ GANTRY_FALLIBLE gantry_error* gantry_arena_create(gantry_client* client, uint64_
                                                   gantry_arena** arena);
 
 /* Makes the caller's own shared memory an arena: the first `bytes` of `fd`, a memfd sealed with
-   F_SEAL_SHRINK. `address` is where the caller mapped its byte 0 and keeps it mapped until the
-   arena is closed, or NULL to have it mapped here. An address that begins in no page, or where less
-   than `bytes` is mapped, is "invalid_argument"; that it shows `fd` is the caller's word, which
-   gantry_buffers_register_verified finds wrong. The library duplicates `fd`. Fails with
-   "fd_not_sealed", "fd_too_short" or "not_exportable". A read-only `fd` can be adopted; buffers in
-   it are refused remote writes with "fd_read_only". */
+   F_SEAL_SHRINK, or with --unsealed-memory of the sidecar any file of tmpfs. `address` is where the
+   caller mapped its byte 0 and keeps it mapped until the arena is closed, or NULL to have it mapped
+   here. "invalid_argument": it begins in no page, or less than `bytes` is mapped there; that it
+   shows `fd` is the caller's word, which gantry_buffers_register_verified finds wrong. The library
+   duplicates `fd`. Other errors are "fd_not_sealed", "fd_too_short" and "not_exportable". A
+   read-only `fd` can be adopted; remote writes to its buffers are refused with "fd_read_only". */
 GANTRY_FALLIBLE gantry_error* gantry_arena_adopt(gantry_client* client, int fd, uint64_t bytes,
                                                  void* address, gantry_arena** arena);
 

@@ -23,18 +23,21 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* cl
                                                                size_t count,
                                                                gantry_buffer** buffers);
 
-/* ---- Private memory ---- */
+/* ---- Private memory, and memory that is shared already ---- */
 
 /* Makes a block of private memory (malloc, numpy, a tensor of the CPU) an arena where it is: its
    pages are copied into a memfd, slice by slice, which takes their place at the same addresses.
    Buffers in it are then registered as in any arena. It is the caller's word that no thread uses
    the block until this returns, and that no device has its pages (RDMA, io_uring, O_DIRECT).
-   Memory of a GPU and of arenas that others made needs none of it: `arena` gets NULL.
+   Memory of a GPU and of arenas that others made needs none of it: `arena` gets NULL. A shared
+   mapping of a file of tmpfs or of a memfd becomes an arena as it is, the whole mapping: its file
+   is found by a descriptor of this process or by its path. A file that is not sealed against
+   shrinking is "fd_not_sealed" unless the sidecar runs with --unsealed-memory.
 
    Without flags the block is one that malloc of glibc has mapped by itself (of 128 KiB at least):
    its pages hold nothing else. With GANTRY_OWN_MAPPING it is whole pages that the caller has mapped
    by mmap, and no allocator has them. "not_exportable" for other blocks, and for memory that is in
-   a heap of malloc, shared, of a file, not writable, locked, of hugetlb, or pinned for a GPU; the
+   a heap of malloc, of a file on a disk, not writable, locked, of hugetlb, or pinned for a GPU; the
    hint says the way out. "invalid_argument" where not all is mapped, "resource_exhausted" where
    memory is short or RLIMIT_FSIZE is set, "conflict" where a part is adopted already.
 

@@ -73,9 +73,8 @@ Status CheckKind(const host::OwnMapping& mapping) {
   }
   if (WasReplaced(mapping)) return {};
   if (mapping.is_shared()) {
-    return Refused(mapping, "is shared already",
-                   "pass the descriptor of a sealed memfd to gantry_arena_adopt, or allocate an "
-                   "arena (gantry_arena_create, Client.arena)");
+    return Refused(mapping, "is shared already, behind private memory",
+                   "adopt each mapping by itself");
   }
   if (mapping.inode != 0) return Refused(mapping, "is of a file", kUseArena);
   if (mapping.access != "rw-p") {
@@ -286,6 +285,12 @@ Result<SharedPages> SharePages(const ByteRange& pages) {
   return Fail(ErrorCode::kConflict,
               RangeText(pages.offset, pages.length) + " was mapped anew while it was adopted",
               "let no other thread use the memory until it is adopted", "address");
+}
+
+bool IsSharedMapping(uint64_t address) {
+  const auto mappings = host::MappingsOf(address, address + 1);
+  return mappings && !mappings->empty() && mappings->front().is_shared() &&
+         mappings->front().inode != 0 && !WasReplaced(mappings->front());
 }
 
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes) {

@@ -25,6 +25,10 @@ struct SharedPages {
 // One call at a time replaces pages of this process. The bytes are the same also after an error.
 Result<SharedPages> SharePages(const ByteRange& pages);
 
+// Returns true where the address is in a shared mapping of a file that SharePages has not put
+// there.
+bool IsSharedMapping(uint64_t address);
+
 // Returns true where [address, address + bytes) still shows the file from its beginning on.
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes);
 

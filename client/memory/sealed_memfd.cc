@@ -1,8 +1,10 @@
 #include "client/memory/sealed_memfd.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,6 +96,22 @@ Status Populate(int fd, uint64_t bytes) {
   return Fail(std::move(error).WithField("bytes"));
 }
 
+Status CheckUnsealed(int fd, bool takes_unsealed) {
+  struct statfs filesystem = {};
+  if (::fstatfs(fd, &filesystem) == 0 &&
+      static_cast<uint64_t>(filesystem.f_type) != uint64_t{TMPFS_MAGIC}) {
+    return Fail(ErrorCode::kFdNotSealed, "the file with huge pages can still shrink",
+                "memfd_create with MFD_HUGETLB and MFD_ALLOW_SEALING, and then "
+                "fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), before it is adopted",
+                "fd");
+  }
+  if (takes_unsealed) return {};
+  return Fail(ErrorCode::kFdNotSealed, "the file can still shrink under those who use it",
+              "fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) before a memfd is adopted; for files of tmpfs "
+              "(/dev/shm) start the sidecar with --unsealed-memory",
+              "fd");
+}
+
 }  // namespace
 
 uint64_t RoundUpToPages(uint64_t bytes) {
@@ -138,7 +156,7 @@ Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes) {
 
 bool HasEveryPage(int fd, uint64_t bytes) { return BytesPresent(fd) >= bytes; }
 
-Status CheckSealedMemfd(int fd, uint64_t bytes, bool* writable) {
+Status CheckMemoryFile(int fd, uint64_t bytes, bool takes_unsealed, bool* writable) {
   struct stat info = {};
   if (::fstat(fd, &info) != 0) {
     return Fail(SystemError(ErrorCode::kInvalidArgument, "the descriptor", errno).WithField("fd"));
@@ -146,19 +164,17 @@ Status CheckSealedMemfd(int fd, uint64_t bytes, bool* writable) {
   const int mode = ::fcntl(fd, F_GETFL);
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (mode & O_PATH) != 0 || (mode & O_ACCMODE) == O_WRONLY) {
-    return Fail(ErrorCode::kNotExportable, "the descriptor is not a memfd open for reading",
+    return Fail(ErrorCode::kNotExportable,
+                "the descriptor is not a memfd or a file of tmpfs, open for reading",
                 "memfd_create with MFD_ALLOW_SEALING, or gantry_arena_create", "fd");
   }
-  if ((seals & F_SEAL_SHRINK) == 0) {
-    return Fail(ErrorCode::kFdNotSealed, "the memfd can still shrink under those who use it",
-                "fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) before it is adopted", "fd");
-  }
+  if ((seals & F_SEAL_SHRINK) == 0) RETURN_IF_ERROR(CheckUnsealed(fd, takes_unsealed));
   const auto size = static_cast<uint64_t>(info.st_size);
   if (bytes == 0 || bytes > size) {
     return Fail(bytes == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kFdTooShort,
-                "the arena was said to have " + std::to_string(bytes) + " bytes, the memfd has " +
+                "the arena was said to have " + std::to_string(bytes) + " bytes, its file has " +
                     std::to_string(size),
-                "ftruncate it before it is sealed", "bytes");
+                "ftruncate it before it is adopted", "bytes");
   }
   const bool sealed = (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
   *writable = (mode & O_ACCMODE) == O_RDWR && !sealed;

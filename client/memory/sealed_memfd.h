@@ -1,5 +1,5 @@
-// Memory files that a sidecar can map without risk: sealed against shrinking, every page present.
-// Stateless; thread-safe.
+// Memory files that a sidecar can map: those sealed against shrinking, and where it takes them also
+// other files of tmpfs. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ UniqueFd NewMemfd(const char* name, unsigned flags);
 Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes);
 
 // Whether [0, bytes) of a caller's descriptor can be mapped and handed over: nothing may take the
-// bytes away again. The sidecar checks the same once more. *writable: it is open for writing.
-Status CheckSealedMemfd(int fd, uint64_t bytes, bool* writable);
+// bytes away again, unless the sidecar takes files of tmpfs that can shrink (`takes_unsealed`). The
+// sidecar checks the same once more. *writable: it is open for writing.
+Status CheckMemoryFile(int fd, uint64_t bytes, bool takes_unsealed, bool* writable);
 
 // Whether none of [0, bytes) has to be allocated when it is touched.
 bool HasEveryPage(int fd, uint64_t bytes);

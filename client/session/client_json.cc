@@ -142,12 +142,13 @@ std::string SuspensionBody(std::string_view workload, const std::vector<std::str
 }
 
 Result<LeaseAnswer> ReadLease(std::string_view body) {
-  static constexpr std::array<std::string_view, 4> kKeys = {"lease_token", "generation",
-                                                            "handoff_socket", "wants_dma_bufs"};
+  static constexpr std::array<std::string_view, 5> kKeys = {
+      "lease_token", "generation", "handoff_socket", "wants_dma_bufs", "takes_unsealed_memory"};
   const auto fields = BodyFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("lease");
   LeaseAnswer answer = {fields->Text("lease_token"), fields->Text("generation"),
-                        fields->Text("handoff_socket"), fields->Flag("wants_dma_bufs")};
+                        fields->Text("handoff_socket"), fields->Flag("wants_dma_bufs"),
+                        fields->Flag("takes_unsealed_memory")};
   if (answer.lease_token.empty() || answer.generation.empty()) return NotUnderstood("lease");
   return answer;
 }

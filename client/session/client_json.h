@@ -41,7 +41,8 @@ struct LeaseAnswer {
   std::string lease_token;
   std::string generation;
   std::string handoff_socket;
-  bool wants_dma_bufs = false;  // of memory of GPUs; sidecars that know none leave it out
+  bool wants_dma_bufs = false;         // of memory of GPUs; sidecars that know none leave it out
+  bool takes_unsealed_memory = false;  // of files that can shrink; older sidecars take none
 };
 
 // The last that was said about a transfer.

@@ -4,6 +4,7 @@
 
 #include "client/memory/malloc_block.h"
 #include "client/memory/private_pages.h"
+#include "lib/host/mapped_file.h"
 
 namespace gantry::client {
 
@@ -28,11 +29,25 @@ Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t byte
   if (located) return nullptr;
   if (located.error().code != ErrorCode::kNotExportable) return Fail(located.error());
   const auto at = reinterpret_cast<uintptr_t>(address);
+  if (IsSharedMapping(at)) return AdoptShared(at, bytes);
   ASSIGN_OR_RETURN(const ByteRange pages,
                    kind == Kind::kOwnMapping ? PagesOfMapping(at, bytes) : PagesOfBlock(at, bytes));
   ASSIGN_OR_RETURN(const SharedPages shared, SharePages(pages));
   ASSIGN_OR_RETURN(auto arena, add_arena_(shared.fd.get(), shared.bytes,
                                           reinterpret_cast<void*>(shared.address)));
+  arena->holders = 1;
+  return arena;
+}
+
+// Memory that is shared already, with this or another process, is adopted by its file.
+Result<std::shared_ptr<Arena>> PrivateMemory::AdoptShared(uintptr_t address, uint64_t bytes) {
+  auto shared = host::FindSharedMapping(
+      address, bytes,
+      "pass a descriptor of it to gantry_arena_adopt (adopt(fd, address=)), or allocate an arena "
+      "(gantry_arena_create, Client.arena)");
+  if (!shared) return Fail(std::move(shared).error().WithField("address"));
+  ASSIGN_OR_RETURN(auto arena, add_arena_(shared->fd.get(), shared->bytes,
+                                          reinterpret_cast<void*>(shared->base)));
   arena->holders = 1;
   return arena;
 }

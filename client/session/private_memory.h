@@ -1,4 +1,5 @@
-// Private memory of the caller that becomes arenas in place, and who still holds each. Thread-safe.
+// Memory of the caller that becomes arenas in place, private or shared with others already, and who
+// still holds each. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,7 @@ class PrivateMemory {
 
  private:
   static Result<std::shared_ptr<Arena>> HoldAgain(const std::vector<Extent>& extents);
+  Result<std::shared_ptr<Arena>> AdoptShared(uintptr_t address, uint64_t bytes);
 
   MemoryLocator& locator_;
   const AddArena add_arena_;

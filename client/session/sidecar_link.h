@@ -73,6 +73,7 @@ class SidecarLink {
   const std::string& workload() const { return options_.workload; }
   const std::string& generation() const { return lease_answer_.generation; }
   bool wants_dma_bufs() const { return lease_answer_.wants_dma_bufs; }
+  bool takes_unsealed_memory() const { return lease_answer_.takes_unsealed_memory; }
 
  private:
   const SessionOptions options_;

@@ -24,7 +24,7 @@ WorkloadMemory::WorkloadMemory(SidecarLink& link)
 Result<std::shared_ptr<Arena>> WorkloadMemory::AddArena(int fd, uint64_t bytes, void* address) {
   if (link_.is_closed()) return Fail(SidecarLink::Closed());
   bool writable = false;
-  RETURN_IF_ERROR(CheckSealedMemfd(fd, bytes, &writable));
+  RETURN_IF_ERROR(CheckMemoryFile(fd, bytes, link_.takes_unsealed_memory(), &writable));
   UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
   if (!copy.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "dup", errno));
   ASSIGN_OR_RETURN(auto arena, Arena::Map(std::move(copy), bytes, address, writable));

@@ -1,6 +1,6 @@
 """Puts libplugin_GANTRY.so where NIXL looks for backends: beside those of its own wheels.
 
-The plugin is the one that GANTRY_NIXL_PLUGIN names or build/release holds, else a fresh build.
+The plugin is the one that GANTRY_NIXL_PLUGIN names, that lies beside this file or that build/release holds, else a fresh build.
 """
 
 import os
@@ -16,7 +16,7 @@ try:
 except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[min(2, len(Path(__file__).resolve().parents) - 1)]
 PLUGIN = "libplugin_GANTRY.so"
 # NIXL's wheels for two versions of its GPU runtime, each with a folder of plugins.
 FOLDERS = [f".nixl_cu{major}.mesonpy.libs/plugins" for major in (12, 13)]
@@ -27,6 +27,9 @@ def find_plugin():
     named = os.environ.get("GANTRY_NIXL_PLUGIN")
     if named:
         return Path(named)
+    beside = Path(__file__).resolve().parent / PLUGIN  # as in Gantry's image
+    if beside.exists():
+        return beside
     if not built.exists():
         subprocess.run(["cmake", "--preset", "release"], cwd=ROOT, check=True)
         subprocess.run(["cmake", "--build", "--preset", "release", "--target", "plugin_GANTRY"], cwd=ROOT, check=True)

@@ -77,6 +77,7 @@ struct StatusInfo {
   std::vector<GpuView> gpus;
   std::vector<RdmaDeviceView> rdma_devices;
   uint64_t worker_pid_conflicts = 0;
+  bool takes_unsealed_memory = false;                    // host memory whose file can shrink
   std::vector<std::pair<std::string, uint64_t>> limits;  // name with unit, value
 };
 

@@ -37,6 +37,7 @@ void WriteWorkload(const WorkloadInfo& info, Token token, const StatusInfo& stat
       .Field("fds_held", info.fds_held)
       .Field("handoff_socket", status.handoff_socket)
       .Field("wants_dma_bufs", WantsDmaBufs(status))
+      .Field("takes_unsealed_memory", status.takes_unsealed_memory)
       .EndObject();
 }
 

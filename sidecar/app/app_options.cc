@@ -30,6 +30,7 @@ worker::WorkerPoolOptions WorkerOptionsOf(const SidecarConfig& config) {
   options.restart_backoff_max_ms = Millis(config.worker_restart_ms_max);
   options.gpu_retry_min_ms = Millis(config.gpu_retry_ms);
   options.gpu_retry_max_ms = 10 * options.gpu_retry_min_ms;
+  if (config.unsealed_memory) options.unsealed = memory::Unsealed::kTaken;
   options.measures_costs = config.gpu_copies == "auto";  // the others go by none
   options.costs = worker::ParseCosts(config.gpu_copy_costs).value_or(worker::GpuCosts());
   return options;

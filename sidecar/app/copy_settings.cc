@@ -34,6 +34,9 @@ constexpr Setting kCopyWorkers[] = {
      "it, up to ten times as long."},
     {"--worker-restart-ms-max", &Config::worker_restart_ms_max, kExpert, kTime,
      "Milliseconds of the longest pause between restarts of a copy worker that keeps dying."},
+    {"--unsealed-memory", &Config::unsealed_memory, kNormal, kUnbounded,
+     "Take host memory whose owner can truncate its file: /dev/shm, POSIX shared memory, unsealed "
+     "memfds. Transfers of a truncated file fail, and may end copy workers, which are replaced."},
 };
 
 constexpr Setting kTransfers[] = {

@@ -314,6 +314,7 @@ class App final : public SidecarApp {
     status.gpus = GpuViews(copies_->pool());
     if (rdma_path_) status.rdma_devices = (*rdma_path_)->Views();
     status.worker_pid_conflicts = copies_->pool().pid_conflicts();
+    status.takes_unsealed_memory = config_.unsealed_memory;
     status.limits = LimitsOf(config_, fds_max_);
     return status;
   }

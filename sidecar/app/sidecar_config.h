@@ -64,6 +64,7 @@ struct SidecarConfig {
   uint8_t rdma_hop_limit = 64;
   bool rdma_relaxed_ordering = false;
 
+  bool unsealed_memory = false;
   int workers = 0;
   int gpu_workers = -1;
   uint64_t worker_restart_ms_max = 10'000;

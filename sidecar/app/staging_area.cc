@@ -18,20 +18,21 @@ Result<std::unique_ptr<StagingArea>> StagingArea::Create(const SidecarConfig& co
                                                          transport::IoLoops& loops) {
   worker::WorkerPool& pool = copies.pool();
   // For a GPU that comes later the memory is there, and is pinned then.
-  if (const Status gpus = pool.HasGpus(); !gpus && !pool.asks_for_gpu()) {
+  const Status gpus = pool.HasGpus();
+  if (!gpus && !pool.asks_for_gpu() && !config.unsealed_memory) {
     return Fail(ErrorCode::kPathUnavailable,
                 "no copy worker had a GPU when the sidecar started (" + gpus.error().message +
                     "); where it sees one now, restart it",
                 gpus.error().hint);
   }
   if (config.staging_bytes == 0) {
-    return Fail(ErrorCode::kPathUnavailable, "--staging-bytes is 0: no memory of GPUs is staged");
+    return Fail(ErrorCode::kPathUnavailable, "--staging-bytes is 0: nothing is staged");
   }
   const auto slices =
       static_cast<uint32_t>(config.staging_bytes / 2 / transport::kStagingSliceBytes);
   const uint64_t bytes = uint64_t{2} * slices * transport::kStagingSliceBytes;
   ASSIGN_OR_RETURN(auto memory, memory::StagingMemory::Create(pool, bytes));
-  log::Info("memory of GPUs is staged for the network", {{"bytes", bytes}});
+  log::Info("memory of GPUs and unsealed memory are staged for the network", {{"bytes", bytes}});
   return std::unique_ptr<StagingArea>(new StagingArea(
       copies, std::move(memory), slices, [&loops](TimePoint when, std::function<void()> call) {
         loops.at(0).PostAt(when, std::move(call));

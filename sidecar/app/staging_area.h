@@ -1,6 +1,6 @@
 // The sidecar's staging: the memory, a half for each side of the tcp transport, and the copier.
-// Built if workers have or await GPUs. Outlives the engine and the peers. The main thread creates
-// and closes it; the rest is thread-safe.
+// Built if workers have or await GPUs, or unsealed memory is taken. Outlives the engine and the
+// peers. The main thread creates and closes it; the rest is thread-safe.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace gantry {
 
 class StagingArea {
  public:
-  // A failure does not fail the start: GPU memory then cannot use tcp.
+  // A failure does not fail the start: memory that has to be staged then cannot use tcp.
   static Result<std::unique_ptr<StagingArea>> Create(const SidecarConfig& config, CopyPath& copies,
                                                      transport::IoLoops& loops);
 

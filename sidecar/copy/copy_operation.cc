@@ -155,17 +155,21 @@ void CopyOperation::Done(const PlanPart& part, int worker, const worker::Complet
     again_.push_back({part.begin, part.end, part.bytes, true});
   } else {
     const bool no_memory = completion.code == ErrorCode::kResourceExhausted;
-    Fail(Error(completion.code,
-               "copy worker " + std::to_string(worker) +
-                   (completion.code == ErrorCode::kWorkerLost ? " died, like the one before it,"
-                    : no_memory ? " could not copy, as its GPU's driver has no memory left:"
-                                : " could not copy:") +
-                   " at segments " + std::to_string(part.begin) + " to " +
-                   std::to_string(part.end - 1) + " of " + std::to_string(plan_->segments.size()),
-               no_memory
-                   ? "leave more of the GPU's memory free (gpu_memory_utilization of vLLM), or "
-                     "have fewer copy workers use it (--gpu-workers)"
-                   : "the log of the sidecar says why a worker ended"));
+    const bool truncated = completion.code == ErrorCode::kFdTooShort;
+    Fail(Error(
+        completion.code,
+        "copy worker " + std::to_string(worker) +
+            (completion.code == ErrorCode::kWorkerLost ? " died, like the one before it,"
+             : no_memory ? " could not copy, as its GPU's driver has no memory left:"
+             : truncated ? " found no page where a file of unsealed memory had one:"
+                         : " could not copy:") +
+            " at segments " + std::to_string(part.begin) + " to " + std::to_string(part.end - 1) +
+            " of " + std::to_string(plan_->segments.size()),
+        no_memory ? "leave more of the GPU's memory free (gpu_memory_utilization of vLLM), or "
+                    "have fewer copy workers use it (--gpu-workers)"
+        : truncated
+            ? "its owner truncated the file of a buffer, or its file system (/dev/shm) is full"
+            : "the log of the sidecar says why a worker ended"));
   }
   FinishIfQuiet();
 }

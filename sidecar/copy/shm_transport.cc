@@ -9,7 +9,9 @@ Status ShmTransport::CanReach(const memory::MappedAllocation& local,
   }
   if (remote.mapped == nullptr) {
     return Fail(ErrorCode::kPathUnavailable,
-                "the remote buffer is not mapped here: it is on another node or not shared");
+                remote.why_not_mapped.empty()
+                    ? "the remote buffer is not mapped here: it is on another node or not shared"
+                    : remote.why_not_mapped);
   }
   if (remote.mapped->kind() != wire::MemoryKind::kHost) {
     return Fail(ErrorCode::kPathUnavailable, "the remote buffer is not host memory");

@@ -56,17 +56,20 @@ void StagedCopies::Close() {
   }
 }
 
-Status StagedCopies::Usable() const {
+Status StagedCopies::Usable(wire::MemoryKind kind) const {
   {
     const MutexLock lock(mutex_);
     if (closed_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
   }
-  if (copies_.HasGpuWorkers()) return {};
+  if (kind == wire::MemoryKind::kHost || copies_.HasGpuWorkers()) return {};
   return Fail(worker::NoGpuWorkers());
 }
 
 void StagedCopies::Start(StagedCopy copy) {
-  Status taken = Usable();
+  const bool on_gpu = std::any_of(
+      copy.ranges.begin(), copy.ranges.end(),
+      [](const StagedRange& range) { return range.memory->kind() == wire::MemoryKind::kGpu; });
+  Status taken = Usable(on_gpu ? wire::MemoryKind::kGpu : wire::MemoryKind::kHost);
   if (taken) taken = Take(&copy);
   if (taken) return wake_();
   copy.ranges.clear();
@@ -116,7 +119,7 @@ void StagedCopies::Finish(Running running) {
   if (const auto& error = running.operation->error()) {
     outcome = Fail(*error);
   } else if (running.operation->progress().bytes < running.bytes) {
-    outcome = Fail(ErrorCode::kDeadlineExceeded, "the GPU's copy did not end in its time");
+    outcome = Fail(ErrorCode::kDeadlineExceeded, "the copy did not end in its time");
   } else {
     (running.copy.to_gpu ? totals_.bytes_to_gpu : totals_.bytes_from_gpu) += running.bytes;
   }

@@ -26,7 +26,7 @@ class StagedCopies final : public StagingCopier {
   // Accepts no more copies, and returns when none is running. The driver must still run.
   void Close() EXCLUDES(mutex_);
 
-  Status Usable() const override EXCLUDES(mutex_);
+  Status Usable(wire::MemoryKind kind) const override EXCLUDES(mutex_);
   void Start(StagedCopy copy) override EXCLUDES(mutex_);
   void Abort(const void* owner) override EXCLUDES(mutex_);
   bool Poll() override EXCLUDES(mutex_);

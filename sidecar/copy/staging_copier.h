@@ -1,5 +1,5 @@
-// Copies between GPU memory and staging memory, for transports whose bytes pass through the
-// sidecar. Implemented over the copy workers. Thread-safe, except Poll.
+// Copies between staging memory and memory that the copy workers alone touch, for transports whose
+// bytes pass through the sidecar. Implemented over the copy workers. Thread-safe, except Poll.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace gantry::transport {
 
-// Bytes of a GPU allocation, and their place in the staging memory.
+// Bytes of an allocation, and their place in the staging memory.
 struct StagedRange {
   std::shared_ptr<const memory::MappedAllocation> memory;
   uint64_t offset = 0;  // within the allocation
@@ -24,10 +24,10 @@ struct StagedRange {
 };
 
 struct StagedCopy {
-  bool to_gpu = false;
+  bool to_gpu = false;              // to the ranges, and not from them
   std::vector<StagedRange> ranges;  // not empty
   int priority = 0;
-  // After this time no byte reaches the GPU. The workers that still copy are killed; shortly
+  // After this time no byte reaches the ranges. The workers that still copy are killed; shortly
   // before, nothing new is started.
   std::optional<TimePoint> end = {};
   const void* owner = nullptr;  // key for Abort
@@ -40,8 +40,8 @@ struct StagedCopy {
 class StagingCopier {
  public:
   virtual ~StagingCopier() = default;
-  // Fails with the reason when there is no worker to copy.
-  virtual Status Usable() const = 0;
+  // Fails with the reason when there is no worker to copy this kind of memory.
+  virtual Status Usable(wire::MemoryKind kind) const = 0;
   virtual void Start(StagedCopy copy) = 0;
   // Forcibly ends the owner's copies that are not done.
   virtual void Abort(const void* owner) = 0;

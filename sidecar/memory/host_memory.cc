@@ -26,6 +26,7 @@ struct FileFacts {
   uint64_t size = 0;
   uint64_t backed_bytes = 0;
   uint64_t page_bytes = 4096;
+  bool is_hugetlb = false;
 };
 
 Result<FileFacts> FactsOf(int fd) {
@@ -37,12 +38,13 @@ Result<FileFacts> FactsOf(int fd) {
   const auto magic = static_cast<uint64_t>(filesystem.f_type);
   if (!S_ISREG(info.st_mode) || (magic != TMPFS_MAGIC && magic != HUGETLBFS_MAGIC)) {
     return Fail(ErrorCode::kNotExportable, "the descriptor is not shared memory",
-                "pass a memfd (memfd_create), or use a Gantry arena");
+                "pass a memfd (memfd_create) or a file of tmpfs, or use a Gantry arena");
   }
   FileFacts facts;
   facts.size = static_cast<uint64_t>(info.st_size);
   facts.backed_bytes = static_cast<uint64_t>(info.st_blocks) * kBlockBytes;
-  if (magic == HUGETLBFS_MAGIC) facts.page_bytes = static_cast<uint64_t>(filesystem.f_bsize);
+  facts.is_hugetlb = magic == HUGETLBFS_MAGIC;
+  if (facts.is_hugetlb) facts.page_bytes = static_cast<uint64_t>(filesystem.f_bsize);
   return facts;
 }
 
@@ -61,14 +63,19 @@ Status CheckOpenMode(int fd, bool needs_write) {
   return {};
 }
 
-Status CheckSeals(int fd, bool needs_write) {
+Status CheckSeals(int fd, bool needs_write, bool is_hugetlb, Unsealed unsealed) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) return Fail(SystemError(ErrorCode::kNotExportable, "F_GET_SEALS", errno));
-  if ((seals & F_SEAL_SHRINK) == 0) {
-    return Fail(ErrorCode::kFdNotSealed,
-                "the file can still shrink, and a copy past its end kills the process that copies",
-                "fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) on a memfd made with MFD_ALLOW_SEALING, "
-                "or use a Gantry arena");
+  if ((seals & F_SEAL_SHRINK) == 0 && (is_hugetlb || unsealed == Unsealed::kRefused)) {
+    return Fail(
+        ErrorCode::kFdNotSealed,
+        "the file can still shrink, and a copy past its end kills the process that copies",
+        is_hugetlb
+            ? "take a memfd made with MFD_HUGETLB and MFD_ALLOW_SEALING, and "
+              "fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK): --unsealed-memory is not for huge pages"
+            : "fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) on a memfd made with "
+              "MFD_ALLOW_SEALING, or use a Gantry arena; for files of tmpfs (/dev/shm) start "
+              "the sidecar with --unsealed-memory");
   }
   if (needs_write && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
     return Fail(ErrorCode::kFdReadOnly, "the file is sealed against writing",
@@ -93,11 +100,16 @@ Status CheckLength(const FileFacts& facts, uint64_t said_size) {
 
 }  // namespace
 
-Status CheckHostFd(int fd, uint64_t said_size, bool needs_write) {
+Status CheckHostFd(int fd, uint64_t said_size, bool needs_write, Unsealed unsealed) {
   ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
   RETURN_IF_ERROR(CheckOpenMode(fd, needs_write));
-  RETURN_IF_ERROR(CheckSeals(fd, needs_write));
+  RETURN_IF_ERROR(CheckSeals(fd, needs_write, facts.is_hugetlb, unsealed));
   return CheckLength(facts, said_size);
+}
+
+bool CannotShrink(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
 Result<bool> IsPrefaulted(int fd, uint64_t size) {
@@ -126,13 +138,16 @@ Status PopulatePages(std::byte* data, uint64_t bytes, bool writable) {
 Result<HostMapping> HostMapping::Create(int fd, uint64_t size, bool writable) {
   ASSIGN_OR_RETURN(HostMapping mapping, CreateEmpty(fd, size, writable));
   ASSIGN_OR_RETURN(const bool prefaulted, IsPrefaulted(fd, size));
-  if (prefaulted) RETURN_IF_ERROR(mapping.Populate());
+  const Status filled = prefaulted ? mapping.Populate() : Status();
+  if (!filled && !mapping.may_shrink()) return Fail(filled.error());
   return mapping;
 }
 
 Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writable) {
   ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
-  RETURN_IF_ERROR(CheckLength(facts, size));
+  const bool may_shrink = !CannotShrink(fd);
+  // A worker that starts while the file is short maps it, too: its owner may make it longer again.
+  RETURN_IF_ERROR(CheckLength(may_shrink ? FileFacts{.size = size} : facts, size));
   const uint64_t mapped_bytes = (size + facts.page_bytes - 1) / facts.page_bytes * facts.page_bytes;
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   void* address = ::mmap(nullptr, mapped_bytes, protection, MAP_SHARED, fd, 0);
@@ -141,19 +156,25 @@ Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writabl
     return Fail(SystemError(refused ? ErrorCode::kFdReadOnly : ErrorCode::kDeviceError,
                             "mmap of " + std::to_string(size) + " bytes", errno));
   }
-  return HostMapping(static_cast<std::byte*>(address), size, mapped_bytes, writable);
+  return HostMapping(static_cast<std::byte*>(address), size, mapped_bytes, writable, may_shrink);
 }
 
 Status HostMapping::Populate() const { return PopulatePages(data_, mapped_bytes_, writable_); }
 
-HostMapping::HostMapping(std::byte* data, uint64_t size, uint64_t mapped_bytes, bool writable)
-    : data_(data), size_(size), mapped_bytes_(mapped_bytes), writable_(writable) {}
+HostMapping::HostMapping(std::byte* data, uint64_t size, uint64_t mapped_bytes, bool writable,
+                         bool may_shrink)
+    : data_(data),
+      size_(size),
+      mapped_bytes_(mapped_bytes),
+      writable_(writable),
+      may_shrink_(may_shrink) {}
 
 HostMapping::HostMapping(HostMapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(other.size_),
       mapped_bytes_(other.mapped_bytes_),
-      writable_(other.writable_) {}
+      writable_(other.writable_),
+      may_shrink_(other.may_shrink_) {}
 
 HostMapping& HostMapping::operator=(HostMapping&& other) noexcept {
   if (this == &other) return *this;
@@ -162,6 +183,7 @@ HostMapping& HostMapping::operator=(HostMapping&& other) noexcept {
   size_ = other.size_;
   mapped_bytes_ = other.mapped_bytes_;
   writable_ = other.writable_;
+  may_shrink_ = other.may_shrink_;
   return *this;
 }
 

@@ -9,10 +9,18 @@
 
 namespace gantry::memory {
 
-// Checks that `fd` can be registered as `said_size` bytes of host memory. It must be a sealed memfd
-// that cannot shrink, also on hugetlbfs. It must be long enough and open for the access needed.
-// Thread-safe.
-Status CheckHostFd(int fd, uint64_t said_size, bool needs_write);
+// Whether files that can shrink are taken. Files of hugetlbfs that can shrink never are.
+enum class Unsealed { kRefused, kTaken };
+
+// Checks that `fd` can be registered as `said_size` bytes of host memory. It must be a file of
+// tmpfs or hugetlbfs, long enough, and open for the access needed. kFdNotSealed: the file can
+// shrink, and that is refused. Thread-safe.
+Status CheckHostFd(int fd, uint64_t said_size, bool needs_write,
+                   Unsealed unsealed = Unsealed::kRefused);
+
+// Returns true where nobody can shrink the file. An access behind the end of one that was shrunk is
+// a SIGBUS. Thread-safe.
+bool CannotShrink(int fd);
 
 // Returns true when the file has at least `size` bytes of existing pages. Mappings do not populate
 // other files: the process that touches a missing page first is charged for it. Thread-safe.
@@ -39,17 +47,21 @@ class HostMapping {
   std::byte* data() const { return data_; }  // pages are read-only unless writable()
   uint64_t size() const { return size_; }
   bool writable() const { return writable_; }
+  // True where the file could shrink when it was mapped: then an access may be a SIGBUS.
+  bool may_shrink() const { return may_shrink_; }
   // Fills the page tables. REQUIRES that the pages exist.
   Status Populate() const;
 
  private:
-  HostMapping(std::byte* data, uint64_t size, uint64_t mapped_bytes, bool writable);
+  HostMapping(std::byte* data, uint64_t size, uint64_t mapped_bytes, bool writable,
+              bool may_shrink);
   void Release();
 
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
   uint64_t mapped_bytes_ = 0;  // size_ rounded up to the file's page size
   bool writable_ = false;
+  bool may_shrink_ = false;
 };
 
 }  // namespace gantry::memory

@@ -9,6 +9,7 @@ namespace gantry::memory {
 Result<std::shared_ptr<const MappedAllocation>> MappedAllocation::Create(MemoryMapper& mapper,
                                                                          AllocationSource source) {
   ASSIGN_OR_RETURN(MemoryIdentity identity, IdentityOf(source));
+  source.unsealed = source.kind == wire::MemoryKind::kHost && !CannotShrink(source.fd->get());
   ASSIGN_OR_RETURN(const MappingId mapping, mapper.Map(source));
   return std::shared_ptr<const MappedAllocation>(
       new MappedAllocation(mapper, std::move(source), identity, mapping));

@@ -22,6 +22,12 @@ class MappedAllocation {
   MappingId mapping() const { return mapping_; }
   uint64_t size() const { return source_.size; }
   bool writable() const { return source_.writable; }
+  // True for memory that this process must not touch, so that bytes pass through staging memory:
+  // memory of a GPU, and host memory whose file can shrink.
+  bool for_workers_only() const {
+    return source_.kind == wire::MemoryKind::kGpu || source_.unsealed;
+  }
+  bool unsealed() const { return source_.unsealed; }  // host memory whose file can shrink
   wire::MemoryKind kind() const { return source_.kind; }
   const MemoryIdentity& identity() const { return identity_; }
   const wire::GpuFacts& gpu() const { return source_.gpu; }  // GPU memory only

@@ -14,6 +14,7 @@
 #include "lib/base/unique_fd.h"
 #include "lib/codec/buffer_types.h"
 #include "sidecar/memory/dma_buf.h"
+#include "sidecar/memory/host_memory.h"
 
 namespace gantry::memory {
 
@@ -54,6 +55,8 @@ struct AllocationSource {
   uint64_t base = 0;
   // Host memory that each worker with a GPU registers with the GPU driver, for direct copies.
   bool pinned = false;
+  // Host memory whose owner can shrink its file. MappedAllocation sets it.
+  bool unsealed = false;
   DmaBuf dma_buf = {};  // GPU memory only; workers do not use it
 };
 
@@ -83,7 +86,10 @@ struct ProbeMismatch {
 
 class MemoryMapper {
  public:
+  explicit MemoryMapper(Unsealed unsealed = Unsealed::kRefused) : unsealed_(unsealed) {}
   virtual ~MemoryMapper() = default;
+  // Whether host memory is taken whose owner can shrink its file (--unsealed-memory).
+  Unsealed unsealed() const { return unsealed_; }
   // Returns when every live worker has mapped it. If one fails, all unmap it again and the first
   // error is returned. Blocks.
   virtual Result<MappingId> Map(const AllocationSource& source) = 0;
@@ -92,6 +98,9 @@ class MemoryMapper {
   // Every live worker compares each probe through its own mapping. Returns the first mismatch, or
   // nothing. REQUIRES that the mappings stay and that every probe lies within its own.
   virtual Result<std::optional<ProbeMismatch>> Compare(std::span<const MemoryProbe> probes) = 0;
+
+ private:
+  const Unsealed unsealed_;
 };
 
 }  // namespace gantry::memory

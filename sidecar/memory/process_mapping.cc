@@ -5,6 +5,15 @@
 namespace gantry::memory {
 
 Result<std::span<std::byte>> ProcessMapping::Bytes() const {
+  if (source_.unsealed) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "the memory's file can shrink, so the copy workers alone touch it",
+                "use memory that is sealed against shrinking, such as a Gantry arena");
+  }
+  return BytesForDevices();
+}
+
+Result<std::span<std::byte>> ProcessMapping::BytesForDevices() const {
   const HostMapping* ready = ready_.load(std::memory_order_acquire);
   if (ready == nullptr) {
     if (source_.kind != wire::MemoryKind::kHost) {

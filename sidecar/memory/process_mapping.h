@@ -1,6 +1,6 @@
 // An allocation's bytes mapped in this process, for transports that send and receive them here.
-// Mapped at the first use, kept as long as the allocation. SIGBUS is impossible, since registered
-// files cannot shrink; holes in huge pages are the exception. Thread-safe.
+// Mapped at the first use, kept as long as the allocation. Only files that cannot shrink are
+// accessed here, so an access is no SIGBUS; holes in huge pages are the exception. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,11 @@ class ProcessMapping {
 
   // Returns the whole allocation; pages are read-only if the source is. Mapped once, also for
   // concurrent callers; a failure is retried by the next call. Does not fill the page tables.
-  Result<std::span<std::byte>> Bytes() const EXCLUDES(mutex_);
+  // kPathUnavailable: no host memory, or its file can shrink, and this process does not touch it.
+  Result<std::span<std::byte>> Bytes() const;
+  // The same, also of a file that can shrink, for system calls and devices. These answer with an
+  // error where pages are missing. REQUIRES that no code of this process accesses the bytes.
+  Result<std::span<std::byte>> BytesForDevices() const EXCLUDES(mutex_);
   // Returns true for the first call only. That caller must have Populate called on a thread that
   // may block.
   bool ClaimPopulating() const {

@@ -56,6 +56,8 @@ class AllocationTable {
   Result<std::shared_ptr<AllocationRecord>> Find(uint64_t workload_generation,
                                                  memory::AllocationSource source) EXCLUDES(mutex_);
   Totals TotalsNow() const EXCLUDES(mutex_);
+  // Whether host memory whose file can shrink is taken.
+  memory::Unsealed unsealed() const { return mapper_.unsealed(); }
 
  private:
   // Workload generation, memory, writable.

@@ -26,11 +26,12 @@ std::vector<size_t> WrittenBy(const wire::RegistrationRequest& request,
 // Mapped for writing whenever the descriptor allows it: what the workload itself does with its
 // memory is not limited by what its peers may do.
 Result<memory::AllocationSource> HostSource(const wire::AllocationSpec& spec,
-                                            std::shared_ptr<const UniqueFd> fd, size_t written_by) {
+                                            std::shared_ptr<const UniqueFd> fd, size_t written_by,
+                                            memory::Unsealed unsealed) {
   memory::AllocationSource source;
   source.kind = spec.kind;
   source.size = spec.size;
-  auto writable = memory::CheckHostFd(fd->get(), spec.size, true);
+  auto writable = memory::CheckHostFd(fd->get(), spec.size, true, unsealed);
   source.writable = writable.has_value();
   if (!writable) {
     const bool read_only = writable.error().code == ErrorCode::kFdReadOnly;
@@ -39,7 +40,7 @@ Result<memory::AllocationSource> HostSource(const wire::AllocationSpec& spec,
       return Fail(std::move(writable).error().WithField(ElementPointer("buffers", written_by) +
                                                         "/access/remote_write"));
     }
-    RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), spec.size, false));
+    RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), spec.size, false, unsealed));
   }
   source.fd = std::move(fd);
   return source;
@@ -110,7 +111,7 @@ Result<std::shared_ptr<AllocationRecord>> RecordOf(const wire::AllocationSpec& s
   ASSIGN_OR_RETURN(memory::DmaBuf dma_buf, DmaBufOf(spec, workload.name, workloads));
   auto source = spec.kind == wire::MemoryKind::kGpu
                     ? GpuSource(spec, std::move(fd), std::move(dma_buf), ExporterOf(workload))
-                    : HostSource(spec, std::move(fd), written_by);
+                    : HostSource(spec, std::move(fd), written_by, table.unsealed());
   if (!source) return Fail(std::move(source).error());
   return table.Find(workload.generation, *std::move(source));
 }

@@ -23,14 +23,14 @@ std::string NotBuilt(wire::Path path) {
 
 using Allocations = std::vector<const memory::MappedAllocation*>;
 
-// One of each kind of memory and GPU: what a transport can do with it is the same for all of those,
-// and there are thousands of them where virtual memory has many pieces.
+// One of each kind of memory, seal and GPU: what a transport can do with it is the same for all of
+// those, and there are thousands of them where virtual memory has many pieces.
 Allocations Representatives(const PathQuestion& question) {
   Allocations chosen;
   for (const auto& local : *question.local) {
     const bool known =
         std::any_of(chosen.rbegin(), chosen.rend(), [&](const memory::MappedAllocation* other) {
-          return other->kind() == local->kind() &&
+          return other->kind() == local->kind() && other->unsealed() == local->unsealed() &&
                  other->gpu().device_uuid == local->gpu().device_uuid;
         });
     if (!known) chosen.push_back(local.get());

@@ -43,7 +43,7 @@ void HelperThreads::Run(std::function<void()> task) {
 }
 
 void HelperThreads::Populate(const std::shared_ptr<const memory::MappedAllocation>& allocation) {
-  if (allocation->kind() != wire::MemoryKind::kHost) return;
+  if (allocation->for_workers_only()) return;
   if (!allocation->in_process().ClaimPopulating()) return;
   // Weak: the queue must not keep memory of a workload that is gone.
   Run([weak = std::weak_ptr(allocation)] {

@@ -50,3 +50,21 @@ def test_both_roles_of_vllm_have_the_connector_and_find_their_sidecar(charts):
         assert json.loads(said) == {"kv_connector": "GantryConnector", "kv_connector_module_path": "gantry_vllm", "kv_role": "kv_both",
                                     "kv_load_failure_policy": "recompute"}
         assert {each["name"]: each["value"] for each in engine["env"]}["GANTRY_RUN_DIR"] == "/run/gantry"
+
+
+def test_nixls_own_connector_finds_the_backend_and_its_sidecar(charts):
+    """The init container runs Gantry's image before the engine; the engine sees the one file among its NIXL's plugins."""
+    rendered = charts.render(charts.example, files=[charts.example / "vllm-nixl-values.yaml"])
+    for role in ("prefill", "decode"):
+        spec = pod_spec(rendered.one("Deployment", role))
+        engine = spec["containers"][0]
+        said, = [argument.partition("=")[2] for argument in engine["args"] if argument.startswith("--kv-transfer-config=")]
+        assert json.loads(said)["kv_connector_extra_config"] == {"backends": ["GANTRY"]}
+        plugin, sidecar = spec["initContainers"]
+        assert plugin["command"] == ["gantryctl", "nixl-plugin", plugin["volumeMounts"][0]["mountPath"]] and "restartPolicy" not in plugin
+        assert plugin["image"] == sidecar["image"] and sidecar["restartPolicy"] == "Always"
+        mount, = [each for each in engine["volumeMounts"] if each["name"] == plugin["volumeMounts"][0]["name"]]
+        assert mount["mountPath"].endswith(".mesonpy.libs/plugins/libplugin_GANTRY.so")
+        assert mount["subPath"] == "libplugin_GANTRY.so" and mount["readOnly"] is True
+        assert mount["name"] in {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
+        assert {each["name"]: each["value"] for each in engine["env"]}["GANTRY_RUN_DIR"] == "/run/gantry"

@@ -11,7 +11,7 @@ from conftest import EVERYTHING, Refused, flags_of
 POLICY = ["admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"]
 INJECTION = {"injection": {"enabled": True, "namespaces": ["chat", "search"]}}
 CLAIMS = {"claims": [{"name": "gpus", "resourceClaimName": "g"}], "shareProcessNamespace": True,
-          "terminationGracePeriodSeconds": 90, "memlock": {"nriBytes": 1 << 40}, "extraArgs": ["--peer-rules=it's \"<here>\" & \\there"]}
+          "nixlPlugin": {"enabled": True, "path": "/nixl/plugins"}, "terminationGracePeriodSeconds": 90, "memlock": {"nriBytes": 1 << 40}, "extraArgs": ["--peer-rules=it's \"<here>\" & \\there"]}
 # As the API server has them when policies run: defaults are set.
 BARE = {"metadata": {"labels": {"gantry.dev/inject": "true"}},
         "spec": {"containers": [{"name": "engine", "image": "x"}], "securityContext": {}, "terminationGracePeriodSeconds": 30}}
@@ -32,7 +32,7 @@ def evaluate(expression, pod):
     """Kubernetes' types of messages (JSONPatch, Object...) become maps here; all else is CEL as it stands."""
     expression = re.sub(r'JSONPatch\{op: ("add"), path: ("[^"]*"), value: ', r'{"op": dyn(\1), "path": dyn(\2), "value": ', expression)
     expression = re.sub(r"\bObject(\.\w+)*\{", "{", expression)
-    expression = re.sub(r"\b(spec|containers|name|env|value|volumeMounts|mountPath): ", r'"\1": ', expression)
+    expression = re.sub(r"\b(spec|containers|name|env|value|volumeMounts|mountPath|subPath|readOnly): ", r'"\1": ', expression)
     assert "JSONPatch" not in expression and "Object" not in expression
     environment = cel.NewEnv(variables={"object": cel.Type.DYN})
     return environment.compile(expression).eval(data={"object": pod}).plain_value()

@@ -33,7 +33,7 @@ def test_the_sidecar_is_native_and_probed_by_grpc(pods):
 
 
 def test_pods_pass_pod_security_restricted(pods):
-    for gantry in ({}, {"shareProcessNamespace": True}, {"authentication": {"mode": "token"}}):
+    for gantry in ({}, {"shareProcessNamespace": True}, {"authentication": {"mode": "token"}}, NIXL):
         spec = pods(gantry)
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
         allowed = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
@@ -44,6 +44,23 @@ def test_pods_pass_pod_security_restricted(pods):
         assert security["capabilities"] == {"drop": ["ALL"]} and security["readOnlyRootFilesystem"] is True
         assert security["seccompProfile"]["type"] == "RuntimeDefault"
         assert not any("hostPort" in port for port in sidecar_of(spec)["ports"])
+
+
+NIXL = {"nixlPlugin": {"enabled": True, "path": "/nixl/plugins"}}
+
+
+def test_nixls_backend_is_put_there_where_it_is_wanted_alone(pods):
+    without, spec = pods(), pods(NIXL)
+    assert "nixl" not in str(without)
+    names = [each["name"] for each in spec["initContainers"]]
+    assert names == [each["name"] for each in without["initContainers"][:-1]] + ["gantry-nixl-plugin", "gantry-sidecar"]
+    assert spec["initContainers"][-2]["securityContext"] == sidecar_of(spec)["securityContext"]
+    mounts = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "gantry-nixl"]
+    assert mounts == [{"name": "gantry-nixl", "mountPath": "/nixl/plugins/libplugin_GANTRY.so", "subPath": "libplugin_GANTRY.so", "readOnly": True}]
+    with pytest.raises(Refused, match="nixlPlugin.path is empty"):
+        pods({"nixlPlugin": {"enabled": True}})
+    with pytest.raises(Refused, match="path"):
+        pods({"nixlPlugin": {"enabled": True, "path": "relative"}})
 
 
 def arguments_of(container):

@@ -21,6 +21,7 @@ namespace gantry {
 
 class CountingMapper final : public memory::MemoryMapper {
  public:
+  using memory::MemoryMapper::MemoryMapper;
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override {
     std::this_thread::sleep_for(map_time_);
     MutexLock lock(mutex_);

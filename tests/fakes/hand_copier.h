@@ -19,7 +19,7 @@ namespace gantry::transport {
 class HandCopier final : public StagingCopier {
  public:
   HandCopier(std::span<std::byte> stage, size_t gpu_bytes) : stage_(stage), gpu_(gpu_bytes, 'g') {}
-  Status Usable() const override {
+  Status Usable(wire::MemoryKind /*kind*/) const override {
     if (usable_) return {};
     return Fail(ErrorCode::kPathUnavailable, "nobody copies");
   }

@@ -21,14 +21,13 @@ namespace gantry::testing {
 class TestArena {
  public:
   struct Untouched {};
+  struct Unsealed {};
 
   explicit TestArena(size_t size, uint64_t seed = 1) : TestArena(size, Untouched()) { Fill(seed); }
   // Zeros, of which no page is there yet.
-  TestArena(size_t size, Untouched) : size_(size), fd_(MakeFd(size)) {
-    void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_->get(), 0);
-    if (mapped == MAP_FAILED) std::abort();
-    data_ = static_cast<uint8_t*>(mapped);
-  }
+  TestArena(size_t size, Untouched) : TestArena(size, Seals{F_SEAL_SHRINK | F_SEAL_GROW}) {}
+  // Its file can shrink.
+  TestArena(size_t size, Unsealed) : TestArena(size, Seals{0}) { Fill(1); }
   TestArena(const TestArena&) = delete;
   TestArena& operator=(const TestArena&) = delete;
   ~TestArena() { ::munmap(data_, size_); }
@@ -64,11 +63,19 @@ class TestArena {
   }
 
  private:
-  static std::shared_ptr<const UniqueFd> MakeFd(size_t size) {
+  struct Seals {
+    int seals;
+  };
+  TestArena(size_t size, Seals seals) : size_(size), fd_(MakeFd(size, seals.seals)) {
+    void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_->get(), 0);
+    if (mapped == MAP_FAILED) std::abort();
+    data_ = static_cast<uint8_t*>(mapped);
+  }
+  static std::shared_ptr<const UniqueFd> MakeFd(size_t size, int seals) {
     auto fd = std::make_shared<const UniqueFd>(
         ::memfd_create("test-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd->valid() || ::ftruncate(fd->get(), static_cast<off_t>(size)) != 0 ||
-        ::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        ::fcntl(fd->get(), F_ADD_SEALS, seals) != 0) {
       std::abort();
     }
     return fd;

@@ -146,6 +146,14 @@ def test_every_library_that_is_named_is_there(root):
         assert not missing, path
 
 
+def test_nixls_backend_is_in_it_and_gantryctl_copies_it(running, image):
+    folder = running / "usr/local/share/gantry/nixl"
+    wanted = {"libplugin_GANTRY.so", "pyproject.toml", "setup.py", "gantry_nixl/__init__.py", "gantry_nixl/py.typed"}
+    assert wanted <= {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    said = said_by(running, image, "gantryctl", "nixl-plugin", "/run/gantry/nixl")
+    assert {f"/run/gantry/nixl/{path}" for path in wanted} <= set(said.splitlines())
+
+
 def test_the_providers_of_rdma_devices_can_be_loaded(root):
     drivers = {line.split()[1] for path in (root / "etc/libibverbs.d").iterdir() for line in path.read_text().splitlines() if line}
     assert {"mlx5", "rxe"} <= drivers

@@ -51,6 +51,7 @@ def test_a_parameter_that_is_none_is_refused(world):
     ("private", "is private to this process (malloc, numpy or a tensor): no sidecar can map it (allocate it by "
                 "gantry_nixl.host_memory(bytes)"),
     ("file", "F_SEAL_SHRINK"),
+    ("file", "--unsealed-memory"),
 ])
 def test_memory_that_no_sidecar_can_map_is_refused(world, kind, says):
     agent = world.agent("one", world.sidecar("one"))

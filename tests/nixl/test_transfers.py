@@ -74,6 +74,20 @@ def test_agents_of_two_nodes_take_tcp(world):
     assert "take the path tcp, as faster ones are not to be had" in agents[1].log
 
 
+@pytest.mark.parametrize("path, flags, nodes", [
+    ("shm", (), (None, None)),
+    ("tcp", ("--peer-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"), ("a", "b")),
+])
+@pytest.mark.parametrize("kinds", [("file", "file"), ("file", "arena")])
+def test_files_that_their_owner_can_truncate(world, kinds, path, flags, nodes):
+    """As engines share them between their processes: unlinked files in /dev/shm."""
+    agents, addresses = pair_of(world, flags=(*flags, "--unsealed-memory"), kinds=kinds, nodes=nodes)
+    move(agents, addresses, "READ", message=b"read")
+    move(agents, addresses, "WRITE", message=b"written")
+    assert agents[0].notifications(2) == [("two", b"read"), ("two", b"written")]
+    assert f"take the path {path}" in agents[1].log
+
+
 @pytest.mark.parametrize("kinds", [("gpu", "gpu"), ("gpu", "arena"), ("arena", "gpu")])
 def test_memory_of_gpus(gpus, world, kinds):
     agents, addresses = pair_of(world, kinds=kinds)

@@ -15,7 +15,11 @@ mount and environment of the workload's containers. Takes a dict with "spec"; wi
 {{- include "gantry-lib.checkContainerPorts" (list $each $sidecar) }}
 {{- end }}
 {{- end }}
-{{- $_ := set $spec "initContainers" (append ($spec.initContainers | default list) $sidecar) }}
+{{- $init := $spec.initContainers | default list }}
+{{- with include "gantry-lib.nixlPlugin" . | fromYaml }}
+{{- $init = append $init . }}
+{{- end }}
+{{- $_ := set $spec "initContainers" (append $init $sidecar) }}
 {{- $_ := set $spec "volumes" (concat ($spec.volumes | default list) (include "gantry-lib.volumes" . | fromYamlArray)) }}
 {{- with include "gantry-lib.claims" . | fromYamlArray }}
 {{- $named := list }}

@@ -141,6 +141,11 @@ volumeMounts:
 - name: gantry-run
   emptyDir:
     sizeLimit: 16Mi
+{{- if $values.nixlPlugin.enabled }}
+- name: gantry-nixl
+  emptyDir:
+    sizeLimit: 64Mi
+{{- end }}
 {{- with include "gantry-lib.authentication.volumes" . | fromYamlArray }}
 {{ toYaml . }}
 {{- end }}

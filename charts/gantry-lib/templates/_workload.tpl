@@ -11,6 +11,12 @@
 {{- $values := include "gantry-lib.values" . | fromYaml -}}
 - name: gantry-run
   mountPath: {{ $values.runDir | quote }}
+{{- if $values.nixlPlugin.enabled }}
+- name: gantry-nixl
+  mountPath: {{ printf "%s/libplugin_GANTRY.so" $values.nixlPlugin.path | quote }}
+  subPath: libplugin_GANTRY.so
+  readOnly: true
+{{- end }}
 {{- end }}
 
 {{/* Both, as keys of a container that has none of its own. */}}

@@ -28,12 +28,6 @@ what is the same for all of them.
 {{- end }}
 {{- end }}
 
-{{/* Adds an entry to a list that may not be there. Takes (list has-expression path entry). */}}
-{{- define "gantry.cel.append" -}}
-{{- $entry := include "gantry.cel" (index . 2) -}}
-(has({{ index . 0 }}) ? [JSONPatch{op: "add", path: "{{ index . 1 }}/-", value: dyn({{ $entry }})}] : [JSONPatch{op: "add", path: "{{ index . 1 }}", value: dyn([dyn({{ $entry }})])}])
-{{- end }}
-
 {{/* A key of a map as a JSON pointer writes it. */}}
 {{- define "gantry.pointerKey" -}}
 {{- . | replace "~" "~0" | replace "/" "~1" }}
@@ -44,8 +38,10 @@ what is the same for all of them.
 {{- $library := dict "root" . "values" (include "gantry.injected" (list .) | fromYaml) }}
 {{- $spec := include "gantry-lib.podSpec" $library | fromYaml }}
 {{- $group := include "gantry.cel" (index $spec.securityContext.supplementalGroups 0) }}
-{{- $container := index $spec.initContainers 0 -}}
-{{ include "gantry.cel.append" (list "object.spec.initContainers" "/spec/initContainers" $container) }}
+{{- $init := $spec.initContainers -}}
+(has(object.spec.initContainers)
+  ? [ {{- range $index, $each := $init }}{{ if $index }}, {{ end }}JSONPatch{op: "add", path: "/spec/initContainers/-", value: dyn({{ include "gantry.cel" $each }})}{{ end -}} ]
+  : [JSONPatch{op: "add", path: "/spec/initContainers", value: dyn({{ include "gantry.cel" $init }})}])
 + (has(object.spec.volumes)
   ? [ {{- range $index, $each := $spec.volumes }}{{ if $index }}, {{ end }}JSONPatch{op: "add", path: "/spec/volumes/-", value: dyn({{ include "gantry.cel" $each }})}{{ end -}} ]
   : [JSONPatch{op: "add", path: "/spec/volumes", value: dyn({{ include "gantry.cel" $spec.volumes }})}])
@@ -89,7 +85,8 @@ Object{
         {{- end -}} ],
       volumeMounts: [
         {{- range $index, $each := include "gantry-lib.workload.volumeMounts" $library | fromYamlArray }}
-        {{- if $index }}, {{ end }}Object.spec.containers.volumeMounts{name: {{ $each.name | quote }}, mountPath: {{ $each.mountPath | quote }}}
+        {{- if $index }}, {{ end }}Object.spec.containers.volumeMounts{name: {{ $each.name | quote }}, mountPath: {{ $each.mountPath | quote }}
+        {{- with $each.subPath }}, subPath: {{ . | quote }}{{ end }}{{ with $each.readOnly }}, readOnly: true{{ end }}}
         {{- end -}} ]
     })
   }

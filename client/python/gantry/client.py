@@ -94,12 +94,15 @@ class Client(RestCalls):
     def adopt(self, fd: int, length: Optional[int] = None, *, address: Any = None) -> Union[Arena, MappedArena]:
         """Makes the first `length` bytes (None: all) of a memfd an arena; `fd` stays the caller's.
 
+        Another file of tmpfs (/dev/shm, shared_memory of multiprocessing) is taken where the sidecar runs with --unsealed-memory.
+
         address  where the caller has mapped byte 0 of it and keeps it mapped: a number, or what shows the mapping (an mmap,
                  numpy array, tensor). Buffers are found there, and nothing is mapped again. None: it is mapped here
 
         Pages that the memfd does not have yet are taken when they are touched: then no error says that there is none left.
-        Raises Error "fd_not_sealed" (it needs F_SEAL_SHRINK), "fd_too_short", "not_exportable", or "invalid_argument" for an
-        address where less is mapped; that it shows the memfd is the caller's word, which register(verify=True) finds wrong.
+        Raises Error "fd_not_sealed" (it needs F_SEAL_SHRINK, or that setting), "fd_too_short", "not_exportable", or
+        "invalid_argument" for an address where less is mapped; that it shows the memfd is the caller's word, which
+        register(verify=True) finds wrong.
         """
         return arenas.adopt(self, fd, length) if address is None else mapped_arenas.adopt(self, fd, length, address)
 
@@ -119,7 +122,9 @@ class Client(RestCalls):
         adopt   registers private memory, too (numpy arrays, tensors of the CPU, bytearrays, mmap), by replacing its pages with
                 shared ones at the same addresses. The caller's word that no other thread uses the array, or the storage of
                 the tensor, until this returns, and that no device has its pages. They stay shared until they are freed:
-                children of fork see what is written there. docs/host_memory.md says which memory can be adopted
+                children of fork see what is written there. Memory that is shared already stays as it is: its file is handed
+                over, which has to be sealed against shrinking unless the sidecar runs with --unsealed-memory.
+                docs/host_memory.md says which memory can be adopted
 
         Raises Error "not_exportable" when a byte of the view lies in no arena and in no memory of a GPU that others can
         open, "invalid_argument" when the view has holes elsewhere than between its blocks or the layout does not fit, and

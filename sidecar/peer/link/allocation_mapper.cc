@@ -13,6 +13,14 @@ bool IsOutOfReach(const Error& error) {
   return error.code == ErrorCode::kPathUnavailable || error.code == ErrorCode::kNotFound;
 }
 
+// Its owner's sidecar takes memory that this one does not.
+Error ExplainedToUsers(Error error) {
+  if (error.code != ErrorCode::kFdNotSealed) return error;
+  return {ErrorCode::kPathUnavailable,
+          "the remote buffer is a file that its owner can truncate, and this sidecar maps none "
+          "without --unsealed-memory"};
+}
+
 bool MayBeMapped(const wire::PeerBuffer& buffer) {
   return std::any_of(buffer.paths.begin(), buffer.paths.end(), [](const wire::PathReport& report) {
     return report.available && InfoOf(report.path).shares_memory;
@@ -85,6 +93,7 @@ Status AllocationMapper::MapWanted(PeerSession& session, Plan* plan, TimePoint d
     const SessionMappings::Key key(plan->to_map[i].id, plan->wanted[i].writable);
     auto mapped = MapDescriptor(mapper_, plan->to_map[i], fds[i], key.second,
                                 std::to_string(session.facts().owner.generation));
+    if (!mapped) mapped = Fail(ExplainedToUsers(std::move(mapped).error()));
     // A GPU may be out of reach from here. Then another path is taken, or the peer executes.
     if (!mapped && IsOutOfReach(mapped.error())) {
       plan->refused[key.first] = mapped.error().message;

@@ -101,7 +101,7 @@ Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
       source.identity = {allocation.identity_high, allocation.identity_low};
     }
   } else {
-    RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), allocation.size, writable));
+    RETURN_IF_ERROR(CheckHostFd(fd->get(), allocation.size, writable, mapper.unsealed()));
   }
   source.fd = std::move(fd);
   source.size = allocation.size;

@@ -37,16 +37,22 @@ void Refuse(wire::Path path, std::string reason, std::vector<wire::PathReport>* 
 }
 
 constexpr char kOnGpu[] = "the buffer is GPU memory";
+constexpr char kUnsealed[] = "the buffer's file can shrink";
 
 // What a path cannot carry because of where this buffer's bytes lie.
-void RefuseFor(const registry::Buffer::Allocations& allocations, const std::string& why_not_tcp,
+void RefuseFor(const registry::Buffer::Allocations& allocations, const WhyNotStaged& why_not,
                std::vector<wire::PathReport>* paths) {
+  const bool unsealed = std::any_of(allocations.begin(), allocations.end(),
+                                    [](const auto& each) { return each->unsealed(); });
+  if (unsealed && !why_not.unsealed_for_tcp.empty()) {
+    Refuse(wire::Path::kTcp, std::string(kUnsealed) + ": " + why_not.unsealed_for_tcp, paths);
+  }
   if (std::none_of(allocations.begin(), allocations.end(), IsOnGpu)) return;
   for (const wire::PathInfo& info : wire::kPathTable) {
     if (info.memory == wire::PathMemory::kHostOnly) Refuse(info.path, kOnGpu, paths);
   }
-  if (!why_not_tcp.empty()) {
-    Refuse(wire::Path::kTcp, std::string(kOnGpu) + ": " + why_not_tcp, paths);
+  if (!why_not.for_tcp.empty()) {
+    Refuse(wire::Path::kTcp, std::string(kOnGpu) + ": " + why_not.for_tcp, paths);
   }
 }
 
@@ -117,7 +123,7 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire
     told.identity_low = allocation.identity().inode;
   }
   to.paths = std::move(paths);
-  RefuseFor(use.allocations(), why_not.for_tcp, &to.paths);
+  RefuseFor(use.allocations(), why_not, &to.paths);
   AddChunks(use.nic_registration(), &to);
   RefuseBounce(use.allocations(), why_not.for_bounce, &to);
   return to;

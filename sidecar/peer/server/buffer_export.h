@@ -14,10 +14,11 @@
 
 namespace gantry::peer {
 
-// Why GPU memory is not staged here; empty: it is.
+// Why memory that the copy workers alone touch is not staged here; empty: it is.
 struct WhyNotStaged {
-  std::string for_tcp;
-  std::string for_bounce;  // unless the buffer itself is on the RDMA devices
+  std::string for_tcp;                // GPU memory
+  std::string for_bounce;             // GPU memory, unless the buffer itself is on the RDMA devices
+  std::string unsealed_for_tcp = {};  // host memory whose file can shrink
 };
 
 // kPermissionDenied for a buffer that grants peers no access; kDraining unless it is active.

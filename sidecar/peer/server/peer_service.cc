@@ -160,7 +160,8 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
   ASSIGN_OR_RETURN(const uint64_t number, initiators_.BeginDescribe(session, description.id));
   auto exported =
       ExportBuffer(*buffer, PathsBetween(options_.self, initiator, over_tcp(), options_.paths()),
-                   {streams_.WhyNotStaged(), stages_.WhyNot()});
+                   {streams_.WhyNotStaged(wire::MemoryKind::kGpu), stages_.WhyNot(),
+                    streams_.WhyNotStaged(wire::MemoryKind::kHost)});
   if (exported) {
     const wire::Access all = exported->access;
     wire::Access& access = exported->access;

@@ -55,11 +55,11 @@ void StreamOffers::End(const std::string& session) {
   }
 }
 
-std::string StreamOffers::WhyNotStaged() const {
+std::string StreamOffers::WhyNotStaged(wire::MemoryKind kind) const {
   if (options_.staging == nullptr) {
     return options_.why_not_staged.empty() ? "nothing stages it here" : options_.why_not_staged;
   }
-  const Status usable = options_.staging->copier.Usable();
+  const Status usable = options_.staging->copier.Usable(kind);
   return usable ? "" : usable.error().message;
 }
 

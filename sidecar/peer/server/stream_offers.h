@@ -26,8 +26,8 @@ class StreamOffers {
   // Returns when no byte of the session's connections can move any more.
   void End(const std::string& session);
 
-  // Why they do not serve GPU memory; empty: they do.
-  std::string WhyNotStaged() const;
+  // Why they do not serve memory of this kind that is staged; empty: they do.
+  std::string WhyNotStaged(wire::MemoryKind kind) const;
 
   metrics::TcpConnections Totals() const;
 

@@ -78,7 +78,8 @@ Status BounceTransport::CanStage(const LocalSide& local) const {
     return Fail(ErrorCode::kPathUnavailable,
                 "RDMA devices do not have the local buffer: " + local.why_not_on_nics->message);
   }
-  const Status staged = here_ ? here_->half.copier.Usable() : Fail(here_.error());
+  const Status staged =
+      here_ ? here_->half.copier.Usable(wire::MemoryKind::kGpu) : Fail(here_.error());
   if (!staged) return Fail(Error(staged.error()).WithContext("the local buffer is GPU memory"));
   return rdma_.CanGoThrough(*here_->stage.nic_memory);
 }

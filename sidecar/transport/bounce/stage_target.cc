@@ -33,7 +33,7 @@ StageTarget::StageTarget(memory::NicRegistrar& nics, StagingHalf& half, const Li
                                       static_cast<size_t>(wire::kStageSlicesMax))) {}
 
 Status StageTarget::Usable() const {
-  if (lent_max_ > 0) return half_.copier.Usable();
+  if (lent_max_ > 0) return half_.copier.Usable(wire::MemoryKind::kGpu);
   return Fail(ErrorCode::kPathUnavailable,
               "the staging memory is too small for some of it to be lent to peers",
               "make --staging-bytes larger");

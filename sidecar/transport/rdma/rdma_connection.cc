@@ -96,8 +96,8 @@ WorkItem RdmaConnection::ItemOf(const Lane& lane, const NumberedWork& work, uint
   const MemoryRegionSet::Chunk& region = stretches.region(work.work.local_region);
   item.local_key = region.local_keys[lane.link.device];
   item.length = work.work.length;
-  item.inlined =
-      item.operation == WorkOperation::kWrite && region.is_host && item.length <= lane.inline_bytes;
+  item.inlined = item.operation == WorkOperation::kWrite && region.may_be_inlined &&
+                 item.length <= lane.inline_bytes;
   item.remote_address = work.work.remote_address;
   item.remote_key = stretches.chunk(work.work.remote_chunk).keys[lane.link.peer_device];
   return item;

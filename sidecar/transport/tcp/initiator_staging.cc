@@ -1,5 +1,5 @@
-// The part of InitiatorStream for parts of jobs in memory of GPUs: on their way between the GPU and
-// the slices that requests are sent from and received in.
+// The part of InitiatorStream for parts of jobs that are staged: on their way between the buffer
+// and the slices that requests are sent from and received in.
 #include <utility>
 
 #include "sidecar/transport/tcp/initiator_stream.h"
@@ -62,12 +62,13 @@ void InitiatorStream::CopiedOut(MovePart part, const Status& copied) {
   } else {
     window_used_ -= part.body.bytes;
     const std::shared_ptr<TcpJob> job = part.job;
-    job->Refused(part, Error(copied.error()).WithContext("copying from the GPU"));
+    job->Refused(part, Error(copied.error()).WithContext("copying from the buffer"));
   }
   Move();
 }
 
-// The bytes are in their slices. The request is over; the job's part is when they are on the GPU.
+// The bytes are in their slices. The request is over; the job's part is when they are in the
+// buffer.
 void InitiatorStream::Land(MovePart part) {
   const std::shared_ptr<TcpJob> job = part.job;
   if (job->stopped()) {
@@ -81,7 +82,7 @@ void InitiatorStream::Land(MovePart part) {
                          job->Done(*kept);
                        } else {
                          job->Refused(*kept,
-                                      Error(copied.error()).WithContext("copying to the GPU"));
+                                      Error(copied.error()).WithContext("copying to the buffer"));
                        }
                        kept->job.reset();
                      });

@@ -9,10 +9,9 @@
 namespace gantry::transport {
 namespace {
 
-bool IsOnGpu(const TargetBuffer& buffer) {
-  return std::any_of(
-      buffer.allocations().begin(), buffer.allocations().end(),
-      [](const auto& allocation) { return allocation->kind() == wire::MemoryKind::kGpu; });
+bool IsStaged(const TargetBuffer& buffer) {
+  return std::any_of(buffer.allocations().begin(), buffer.allocations().end(),
+                     [](const auto& allocation) { return allocation->for_workers_only(); });
 }
 
 Status AddRange(const TargetBuffer& buffer, const RequestSection& section, WireRange range,
@@ -54,10 +53,12 @@ Result<ResolvedTarget> ResolveTarget(TargetBuffers& buffers, std::string_view se
   for (const RequestSection& section : request.sections) {
     ASSIGN_OR_RETURN(auto buffer,
                      buffers.Acquire(session, section.buffer, section.generation, for_write));
-    if (target.staged == nullptr && IsOnGpu(*buffer)) {
+    if (target.staged == nullptr && IsStaged(*buffer)) {
       if (staging == nullptr) {
         return Fail(ErrorCode::kPathUnavailable,
-                    "buffer '" + section.buffer + "' is GPU memory, and nothing stages it here");
+                    "buffer '" + section.buffer +
+                        "' is memory of a GPU or of a file that can shrink, and nothing stages it "
+                        "here");
       }
       target.staged = std::make_unique<StagedPayload>(*staging);
     }

@@ -1,7 +1,7 @@
-// The part of TargetStream for buffers on GPUs: a read's bytes are copied into slices before they
-// are sent, a write's are received in slices, and copied on within the write's lease before it is
-// acknowledged. Copies end on the driver's thread, which gives the uses back; the rest is the
-// loop's.
+// The part of TargetStream for buffers that are staged (of GPUs, and of files that can shrink): a
+// read's bytes are copied into slices before they are sent, a write's are received in slices, and
+// copied on within the write's lease before it is acknowledged. Copies end on the driver's thread,
+// which gives the uses back; the rest is the loop's.
 #include <algorithm>
 #include <utility>
 
@@ -134,7 +134,7 @@ void TargetStream::Copied(const std::shared_ptr<StagedAnswer>& answer, const Sta
   if (!copied && answer->written > 0 && copied.error().code == ErrorCode::kDeadlineExceeded) {
     answer->status = FrameStatus::kLeaseExpired;
   } else if (!copied) {
-    answer->refusal = Error(copied.error()).WithContext("copying memory of the buffer's GPU");
+    answer->refusal = Error(copied.error()).WithContext("copying the buffer's memory");
   }
   moved_in_ = Clock::now();
   Move();
@@ -155,15 +155,15 @@ void TargetStream::TakeStaged(Answer* answer) {
 // would keep them until the front one, which then waits for them, is answered.
 void TargetStream::StageAhead() {
   if (sender_.busy()) return;  // its peer takes no more: others may need the slices
-  for (size_t i = 0; reads_gpus_ && i < std::min(answers_.size(), kAheadMax); ++i) {
+  for (size_t i = 0; reads_staged_ && i < std::min(answers_.size(), kAheadMax); ++i) {
     Answer& answer = answers_[i];
     if (!answer.read || answer.staged != nullptr) continue;
     if (i > 0 && TakeShare(1) == nullptr) break;
     auto resolved =
         ResolveTarget(hub_->buffers, session_, *answer.read, /*for_write=*/false, hub_->staging);
     if (!resolved) break;  // it is asked for again, and refused, in its turn
-    reads_gpus_ = resolved->staged != nullptr;
-    if (!reads_gpus_) break;
+    reads_staged_ = resolved->staged != nullptr;
+    if (!reads_staged_) break;
     std::shared_ptr<void> share;
     if (i > 0) share = TakeShare(resolved->staged->slices_needed());
     if (i > 0 && share == nullptr) break;

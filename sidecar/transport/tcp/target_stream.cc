@@ -126,9 +126,9 @@ void TargetStream::ResolveRead(Answer* answer) {
   auto resolved =
       ResolveTarget(hub_->buffers, session_, *answer->read, /*for_write=*/false, hub_->staging);
   if (!resolved) return RefuseWith(resolved.error(), answer);
-  reads_gpus_ = resolved->staged != nullptr;
+  reads_staged_ = resolved->staged != nullptr;
   Populate(*resolved);
-  if (reads_gpus_) return StageRead(*std::move(resolved), answer);
+  if (reads_staged_) return StageRead(*std::move(resolved), answer);
   sending_ = *std::move(resolved);
 }
 

@@ -132,8 +132,8 @@ class TargetStream final : public IoHandler,
   std::optional<Write> write_;
   uint64_t writes_ = 0;
   ResolvedTarget sending_;
-  bool reads_gpus_ = false;  // the last read was of GPU memory: stage the next ones early
-  size_t copies_ = 0;        // running copies of GPU memory
+  bool reads_staged_ = false;  // the last read was staged: stage the next ones early
+  size_t copies_ = 0;          // running copies of GPU memory
   TimePoint sending_since_;
   TimePoint moved_in_;
   TimePoint moved_out_;

@@ -28,7 +28,7 @@ struct MovePart {
   std::shared_ptr<TcpJob> job;
   RequestBody body;
   ScatterList local;
-  // Set when some local bytes lie on GPUs: then `local` stays empty until slices are assigned.
+  // Set when some local bytes are staged: then `local` stays empty until slices are assigned.
   std::shared_ptr<StagedPayload> staged;
   std::vector<SegmentTally::Piece> pieces;
   bool retried = false;
@@ -36,12 +36,12 @@ struct MovePart {
 
 class TcpJob : public std::enable_shared_from_this<TcpJob> {
  public:
-  // `local` has the bytes of each local allocation of the plan; empty for GPU memory, which uses
+  // `local` has the bytes of each local allocation of the plan; empty for those that use
   // `staging`. `notify_driver` is called on any thread when the job has ended or failed.
   struct Setup {
     std::shared_ptr<const MovePlan> plan;
     std::vector<std::span<std::byte>> local;
-    StagingHalf* staging = nullptr;  // null: all of it is host memory
+    StagingHalf* staging = nullptr;  // null: none of it is staged
     int priority = 0;
     uint64_t token = 0;
     uint64_t part_bytes = 0;

@@ -70,10 +70,13 @@ metrics::TcpConnections TcpTransport::Totals() const {
 
 Status TcpTransport::CanReach(const memory::MappedAllocation& local,
                               const RemoteAllocation& remote) const {
-  if (local.kind() == wire::MemoryKind::kGpu) {
-    const Status staged = staging_ ? (*staging_)->copier.Usable() : Fail(staging_.error());
+  if (local.for_workers_only()) {
+    const Status staged =
+        staging_ ? (*staging_)->copier.Usable(local.kind()) : Fail(staging_.error());
     if (!staged) {
-      return Fail(Error(staged.error()).WithContext("the local buffer is GPU memory"));
+      return Fail(Error(staged.error())
+                      .WithContext(local.unsealed() ? "the local buffer's file can shrink"
+                                                    : "the local buffer is GPU memory"));
     }
   }
   const TcpRemoteBuffer* const target = TcpRemoteBuffer::Of(remote);
@@ -92,7 +95,7 @@ Result<TcpTransport::Route> TcpTransport::RouteOf(const MovePlan& plan) const {
   Route route;
   ASSIGN_OR_RETURN(route.peer, OnePeerOf(plan, path(), &TcpRemoteBuffer::peer));
   for (const auto& local : plan.local) {
-    if (local->kind() == wire::MemoryKind::kGpu) {
+    if (local->for_workers_only()) {
       if (!staging_) return Fail(staging_.error());
       route.staging = *staging_;
       route.local.emplace_back();

@@ -42,7 +42,8 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(WorkerPoolOptions options
 
 WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
                        std::vector<std::unique_ptr<WorkerSlot>> slots)
-    : options_(std::move(options)),
+    : MemoryMapper(options.unsealed),
+      options_(std::move(options)),
       spin_(options_.spin),
       doorbell_block_(std::move(doorbell)),
       doorbell_(static_cast<Doorbell*>(doorbell_block_.data())),

@@ -32,6 +32,7 @@ struct WorkerPoolOptions {
   // Delay before a GPU that refused a context is asked again; it grows with each refusal.
   milliseconds gpu_retry_min_ms{60'000};
   milliseconds gpu_retry_max_ms{600'000};
+  memory::Unsealed unsealed = memory::Unsealed::kRefused;
   // The first worker of each GPU measures the costs of copies that are not set.
   bool measures_costs = false;
   GpuCosts costs;

@@ -19,6 +19,7 @@
 #include "sidecar/worker/channel/worker_greeting.h"
 #include "sidecar/worker/channel/worker_message.h"
 #include "sidecar/worker/process/cost_measurement.h"
+#include "sidecar/worker/process/fault_guard.h"
 #include "sidecar/worker/process/probe_list.h"
 #include "sidecar/worker/process/worker_loop.h"
 
@@ -267,6 +268,7 @@ bool IsCopyWorker(int argc, char** argv) { return argc >= 2 && argv[1] == kCopyW
 
 int RunCopyWorker(int argc, char** argv) {
   DieWithParent();
+  InstallFaultGuard();
   const Result<Arguments> arguments = ParseArguments(argc, argv);
   if (!arguments) {
     log::Error("copy worker cannot start", {{"error", arguments.error()}});

@@ -14,7 +14,7 @@ MappingTable::~MappingTable() {
 
 Status MappingTable::Add(memory::MappingId id, memory::HostMapping mapping,
                          std::unique_ptr<gpu::GpuHostMemory> pinned) {
-  MappedBytes bytes{mapping.data(), mapping.size(), mapping.writable()};
+  MappedBytes bytes{mapping.data(), mapping.size(), mapping.writable(), mapping.may_shrink()};
   if (pinned != nullptr) bytes.pinned = pinned->range().base;
   return Add(id, std::make_unique<Entry>(
                      Entry{id.generation, std::move(mapping), bytes, std::move(pinned)}));
@@ -23,7 +23,7 @@ Status MappingTable::Add(memory::MappingId id, memory::HostMapping mapping,
 Status MappingTable::Add(memory::MappingId id, memory::GpuMapping mapping, bool writable) {
   auto entry = std::make_unique<Entry>(Entry{id.generation, std::move(mapping), {}, nullptr});
   const auto& kept = std::get<memory::GpuMapping>(entry->mapping);
-  entry->bytes = {nullptr, kept.size(), writable, &kept};
+  entry->bytes = {nullptr, kept.size(), writable, /*may_shrink=*/false, &kept};
   return Add(id, std::move(entry));
 }
 

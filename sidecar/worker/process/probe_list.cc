@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/base/byte_range.h"
+#include "sidecar/worker/process/fault_guard.h"
 
 namespace gantry::worker {
 namespace {
@@ -36,8 +37,11 @@ Status ReadProbe(const MappingTable& mappings, const MemoryProbe& probe, Bytes* 
     return Fail(ErrorCode::kOutOfRange, "a probe lies outside of its allocation");
   }
   if (mapped->gpu == nullptr) {
-    std::memcpy(there->data(), mapped->data + probe.offset, probe.length);
-    return {};
+    const bool copied =
+        RunGuarded([&] { std::memcpy(there->data(), mapped->data + probe.offset, probe.length); });
+    if (copied) return {};
+    return Fail(ErrorCode::kFdTooShort, "its file has lost the pages that a probe lies in",
+                "do not truncate the file of a buffer that is registered");
   }
   return mapped->gpu->context()->CopyToHost(there->data(), mapped->gpu->base() + probe.offset,
                                             probe.length);

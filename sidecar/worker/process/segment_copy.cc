@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lib/base/byte_range.h"
+#include "sidecar/worker/process/fault_guard.h"
 #include "sidecar/worker/process/stream_copy.h"
 
 namespace gantry::worker {
@@ -34,6 +35,17 @@ void CopyBlocks(const CopySegment& segment, const MappedBytes& source,
     copy(to + block * segment.destination_stride, from + block * segment.source_stride,
          segment.length);
   }
+}
+
+void CopyUnguarded(const CopySegment& segment, const MappedBytes& source,
+                   const MappedBytes& destination) {
+  if (!IsStreamed(segment)) {
+    // memmove: both sides may lie in one allocation. It is as fast as memcpy in glibc.
+    return CopyBlocks(
+        segment, source, destination,
+        [](std::byte* to, const std::byte* from, size_t bytes) { std::memmove(to, from, bytes); });
+  }
+  CopyBlocks(segment, source, destination, StreamBytes);
 }
 
 }  // namespace
@@ -83,15 +95,14 @@ bool IsStreamed(const CopySegment& segment) {
   return segment.streamed && segment.length >= kStreamedMin;
 }
 
-void CopyBytes(const CopySegment& segment, const MappedBytes& source,
-               const MappedBytes& destination) {
-  if (!IsStreamed(segment)) {
-    // memmove: both sides may lie in one allocation. It is as fast as memcpy in glibc.
-    return CopyBlocks(
-        segment, source, destination,
-        [](std::byte* to, const std::byte* from, size_t bytes) { std::memmove(to, from, bytes); });
+std::optional<ErrorCode> CopyBytes(const CopySegment& segment, const MappedBytes& source,
+                                   const MappedBytes& destination) {
+  const auto copy = [&] { CopyUnguarded(segment, source, destination); };
+  if (source.may_shrink || destination.may_shrink) {
+    return RunGuarded(copy) ? std::nullopt : std::optional(ErrorCode::kFdTooShort);
   }
-  CopyBlocks(segment, source, destination, StreamBytes);
+  copy();
+  return std::nullopt;
 }
 
 }  // namespace gantry::worker

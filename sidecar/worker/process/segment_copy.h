@@ -16,6 +16,7 @@ struct MappedBytes {
   std::byte* data = nullptr;
   uint64_t size = 0;
   bool writable = false;
+  bool may_shrink = false;  // an access may be a SIGBUS
   const memory::GpuMapping* gpu = nullptr;
   // Set for pinned host memory: the GPU's address of the first byte. Never derive it from `data`.
   std::optional<gpu::DeviceAddress> pinned = {};
@@ -35,8 +36,9 @@ void PrefetchBytes(const CopySegment& segment, const MappedBytes& source,
                    const MappedBytes& destination);
 
 // REQUIRES that ValidateSegment accepted it and that both sides are host memory. Call FenceStreams
-// before reporting the completion or unmapping.
-void CopyBytes(const CopySegment& segment, const MappedBytes& source,
-               const MappedBytes& destination);
+// before reporting the completion or unmapping. kFdTooShort: a file has lost pages of it, or its
+// file system had no room for missing ones; any part may have been copied.
+std::optional<ErrorCode> CopyBytes(const CopySegment& segment, const MappedBytes& source,
+                                   const MappedBytes& destination);
 
 }  // namespace gantry::worker

@@ -201,8 +201,7 @@ Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
   if (next && next->source == segment.source && next->destination == segment.destination) {
     PrefetchBytes(*next, *source, *destination);
   }
-  CopyBytes(segment, *source, *destination);
-  return std::nullopt;
+  return CopyBytes(segment, *source, *destination);
 }
 
 std::optional<MappedBytes> WorkerLoop::FindMapping(size_t guard, memory::MappingId id) {

@@ -91,21 +91,24 @@ TEST(SealedMemfd, TooMuchIsRefusedBeforeItHurts) {
 TEST(SealedMemfd, ChecksWhatCallersBring) {
   bool writable = false;
   const auto code_of = [&](int fd, uint64_t bytes) {
-    return CheckSealedMemfd(fd, bytes, &writable).error().code;
+    return CheckMemoryFile(fd, bytes, /*takes_unsealed=*/false, &writable).error().code;
   };
   UniqueFd fd(::memfd_create("test", MFD_ALLOW_SEALING | MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(fd.get(), kPage), 0);
   EXPECT_EQ(code_of(fd.get(), kPage), ErrorCode::kFdNotSealed);
+  EXPECT_TRUE(CheckMemoryFile(fd.get(), kPage, /*takes_unsealed=*/true, &writable));
+  EXPECT_EQ(CheckMemoryFile(fd.get(), 2 * kPage, true, &writable).error().code,
+            ErrorCode::kFdTooShort);
   ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
   EXPECT_EQ(code_of(fd.get(), 2 * kPage), ErrorCode::kFdTooShort);
   EXPECT_EQ(code_of(fd.get(), 0), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(-1, kPage), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(UniqueFd(::open("/proc/self/exe", O_RDONLY)).get(), 1),
             ErrorCode::kNotExportable);
-  ASSERT_TRUE(CheckSealedMemfd(fd.get(), kPage, &writable));
+  ASSERT_TRUE(CheckMemoryFile(fd.get(), kPage, false, &writable));
   EXPECT_TRUE(writable);
   const UniqueFd read_only(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(), O_RDONLY));
-  ASSERT_TRUE(CheckSealedMemfd(read_only.get(), kPage, &writable));
+  ASSERT_TRUE(CheckMemoryFile(read_only.get(), kPage, false, &writable));
   EXPECT_FALSE(writable);
 }
 

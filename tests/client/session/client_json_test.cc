@@ -110,6 +110,9 @@ TEST(ClientJson, ALeaseOfASidecarThatKnowsNoDmaBufsWantsNone) {
   EXPECT_FALSE(wants(R"(,"wants_dma_bufs":false)"));
   EXPECT_FALSE(wants(R"(,"wants_dma_bufs":1)"));
   EXPECT_TRUE(wants(R"(,"wants_dma_bufs":true)"));
+  const char* const takes = R"({"lease_token":"t","generation":"g","takes_unsealed_memory":true})";
+  EXPECT_TRUE(ReadLease(takes)->takes_unsealed_memory);
+  EXPECT_FALSE(ReadLease(R"({"lease_token":"t","generation":"g"})")->takes_unsealed_memory);
 }
 
 std::string CborOf(const Json& tree) {

@@ -1,5 +1,6 @@
 #include "connectors/nixl/agent/shared_mapping.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -88,6 +89,28 @@ TEST(SharedMapping, IsRefusedWithoutTheBeginningOfItsFile) {
   MappedMemfd memory(4096);
   EXPECT_THAT(FindSharedMapping(memory.address(), 10).error().message,
               HasSubstr("is mapped from its byte 4096 on"));
+}
+
+TEST(SharedMapping, IsFoundByItsPathWhileThatLeadsToIt) {
+  char path[] = "/dev/shm/gantry-shared-mapping-XXXXXX";
+  UniqueFd fd(::mkostemp(path, O_CLOEXEC));
+  ASSERT_TRUE(fd.valid());
+  ASSERT_EQ(::ftruncate(fd.get(), kMappedBytes), 0);
+  void* const data = ::mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  fd.reset();
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const auto found = FindSharedMapping(address + 1, 10);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->base, address);
+  EXPECT_EQ(::fcntl(found->fd.get(), F_GETFL) & O_ACCMODE, O_RDWR);
+  ASSERT_EQ(::ftruncate(found->fd.get(), 4096), 0);
+  EXPECT_TRUE(FindSharedMapping(address, 4096));
+  EXPECT_EQ(FindSharedMapping(address + 4095, 2).error().code, ErrorCode::kFdTooShort);
+  ASSERT_EQ(::unlink(path), 0);
+  ::close(::dup2(::open("/dev/null", O_RDWR | O_CLOEXEC), found->fd.get()));
+  EXPECT_EQ(FindSharedMapping(address, 10).error().code, ErrorCode::kNotExportable);
+  ::munmap(data, kMappedBytes);
 }
 
 TEST(SharedMapping, IsRefusedWhenItsDescriptorIsClosed) {

@@ -46,6 +46,49 @@ TEST(CheckHostFd, RefusesWhatCanShrinkAndNamesTheWayOut) {
   EXPECT_NE(status.error().hint.find("F_SEAL_SHRINK"), std::string::npos);
 }
 
+TEST(CheckHostFd, TakesFilesOfTmpfsThatCanShrinkWhereThatIsWanted) {
+  const UniqueFd fd = Memfd(kSize, F_SEAL_GROW);
+  EXPECT_TRUE(CheckHostFd(fd.get(), kSize, true, Unsealed::kTaken));
+  EXPECT_EQ(CodeOf(CheckHostFd(fd.get(), kSize + 1, true, Unsealed::kTaken)),
+            ErrorCode::kFdTooShort);
+  EXPECT_FALSE(CannotShrink(fd.get()));
+  EXPECT_TRUE(CannotShrink(Memfd(kSize, F_SEAL_SHRINK).get()));
+  char path[] = "/dev/shm/gantry-host-memory-XXXXXX";
+  const UniqueFd file(::mkostemp(path, O_CLOEXEC));
+  ASSERT_TRUE(file.valid());
+  ASSERT_EQ(::unlink(path), 0);
+  ASSERT_EQ(::ftruncate(file.get(), kSize), 0);
+  const Status refused = CheckHostFd(file.get(), kSize, true);
+  EXPECT_EQ(CodeOf(refused), ErrorCode::kFdNotSealed);
+  EXPECT_NE(refused.error().hint.find("--unsealed-memory"), std::string::npos);
+  EXPECT_TRUE(CheckHostFd(file.get(), kSize, true, Unsealed::kTaken));
+  EXPECT_FALSE(CannotShrink(file.get()));
+  const UniqueFd program(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(CodeOf(CheckHostFd(program.get(), 1, false, Unsealed::kTaken)),
+            ErrorCode::kNotExportable);
+}
+
+TEST(CheckHostFd, RefusesHugePagesThatCanShrinkInAnyCase) {
+  const UniqueFd huge(
+      ::memfd_create("host-memory-test", MFD_CLOEXEC | MFD_HUGETLB | MFD_ALLOW_SEALING));
+  if (!huge.valid()) GTEST_SKIP() << "this kernel has no huge pages";
+  ASSERT_EQ(::ftruncate(huge.get(), 2 << 20), 0);
+  const Status refused = CheckHostFd(huge.get(), 2 << 20, true, Unsealed::kTaken);
+  EXPECT_EQ(CodeOf(refused), ErrorCode::kFdNotSealed);
+  EXPECT_NE(refused.error().hint.find("MFD_HUGETLB"), std::string::npos);
+}
+
+TEST(HostMapping, KnowsWhetherItsFileCanShrink) {
+  const UniqueFd sealed = Memfd(kSize, F_SEAL_SHRINK);
+  const UniqueFd open_ended = Memfd(kSize, F_SEAL_GROW);
+  EXPECT_FALSE(HostMapping::Create(sealed.get(), kSize, true)->may_shrink());
+  HostMapping mapping = *HostMapping::Create(open_ended.get(), kSize, true);
+  const HostMapping moved = std::move(mapping);
+  EXPECT_TRUE(moved.may_shrink());
+  ASSERT_EQ(::ftruncate(open_ended.get(), 0), 0);
+  EXPECT_TRUE(HostMapping::Create(open_ended.get(), kSize, true)) << "it may be longer later";
+}
+
 TEST(CheckHostFd, RefusesAShortFileSayingBothSizes) {
   const UniqueFd fd = Memfd(kSize, F_SEAL_SHRINK);
   const Status status = CheckHostFd(fd.get(), kSize + 1, true);

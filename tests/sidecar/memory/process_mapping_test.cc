@@ -51,6 +51,22 @@ TEST(ProcessMappingTest, ShowsTheBytesAndTakesWrites) {
   EXPECT_EQ(arena.data()[4097], 0x5a);
 }
 
+TEST(ProcessMappingTest, GivesDevicesAloneTheBytesOfAFileThatCanShrink) {
+  TestArena arena(64 * 1024, TestArena::Unsealed());
+  CountingMapper mapper;
+  const auto allocation = *MappedAllocation::Create(mapper, SourceOf(arena));
+  EXPECT_TRUE(allocation->unsealed());
+  EXPECT_TRUE(allocation->for_workers_only());
+  const auto refused = allocation->in_process().Bytes();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPathUnavailable);
+  const auto given = allocation->in_process().BytesForDevices();
+  ASSERT_TRUE(given);
+  EXPECT_EQ(given->size(), arena.size());
+  EXPECT_FALSE(allocation->in_process().Bytes()) << "also once it is mapped";
+  EXPECT_FALSE((*MappedAllocation::Create(mapper, SourceOf(TestArena(4096))))->for_workers_only());
+}
+
 TEST(ProcessMappingTest, OneMappingForAllWhoAskAtTheSameTime) {
   TestArena arena(1 << 20);
   const AllocationSource source = SourceOf(arena);

@@ -175,7 +175,10 @@ TEST(MapDescriptorTest, ChecksWhatARegistrationChecks) {
   EXPECT_EQ(map(arena.size(), arena.ReadOnlyFd(), true).error().code, ErrorCode::kFdReadOnly);
   UniqueFd unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(unsealed.get(), 4096), 0);
-  EXPECT_EQ(map(4096, std::move(unsealed), true).error().code, ErrorCode::kFdNotSealed);
+  EXPECT_EQ(map(4096, *unsealed.Duplicate(), true).error().code, ErrorCode::kFdNotSealed);
+  CountingMapper taking(memory::Unsealed::kTaken);
+  EXPECT_TRUE(MapDescriptor(taking, {1, 4096, true, wire::MemoryKind::kHost},
+                            std::make_shared<const UniqueFd>(std::move(unsealed)), true, "owner"));
   EXPECT_EQ(map(4096, UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), true).error().code,
             ErrorCode::kNotExportable);
   EXPECT_EQ(mapper.live(), 0u);

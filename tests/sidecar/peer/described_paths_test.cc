@@ -94,6 +94,26 @@ TEST_F(DescribedPathsTest, OtherMemoryOfGpusIsStagedWhereSomebodyDoes) {
   ExpectAvailable(Of(not_staged, Path::kTcp));
 }
 
+TEST_F(DescribedPathsTest, AFileThatCanShrinkIsOfferedOverTcpWhereItIsStaged) {
+  const TestArena unsealed(kArena, TestArena::Unsealed());
+  const auto told_with = [&](const WhyNotStaged& why_not) {
+    registry::Buffer::Description description;
+    description.access = {true, true};
+    description.allocation_ids = {1};
+    description.pieces = *memory::PieceMap::Create({{0, 0, kArena}}, std::vector<uint64_t>{kArena});
+    const auto buffer = std::make_shared<registry::Buffer>(
+        std::move(description),
+        registry::Buffer::Allocations{
+            *memory::MappedAllocation::Create(world_.mapper_, unsealed.source())},
+        NotRegistered());
+    return *ExportBuffer(*buffer, general_, why_not);
+  };
+  ExpectAvailable(Of(told_with({"no GPU", "no GPU"}), Path::kTcp));
+  ExpectAvailable(Of(told_with({"no GPU", "no GPU"}), Path::kShm));
+  ExpectRefused(Of(told_with({"", "", "no staging memory"}), Path::kTcp),
+                "the buffer's file can shrink: no staging memory");
+}
+
 TEST_F(DescribedPathsTest, OtherMemoryOfTheHostIsNotStaged) {
   ExpectRefused(Of(Told({MemoryKind::kHost}, NotRegistered()), Path::kBounce),
                 "no device reaches it");

@@ -1,10 +1,15 @@
 #include "sidecar/worker/process/segment_copy.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <vector>
 
+#include "lib/base/unique_fd.h"
+#include "sidecar/worker/process/fault_guard.h"
 #include "sidecar/worker/process/stream_copy.h"
 
 namespace gantry::worker {
@@ -123,6 +128,64 @@ TEST(CopyBytes, CopiesListedBlocksAndNothingElse) {
     }
     ASSERT_EQ(destination.storage[i], expected) << i;
   }
+}
+
+// A file that was truncated to its first page, and where it is mapped.
+class TruncatedFile {
+ public:
+  static constexpr uint64_t kPage = 4096;
+  static constexpr uint64_t kBytes = 8 * kPage;
+
+  TruncatedFile() : fd_(::memfd_create("truncated", MFD_CLOEXEC)) {
+    EXPECT_EQ(::ftruncate(fd_.get(), kBytes), 0);
+    data_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    EXPECT_NE(data_, MAP_FAILED);
+    EXPECT_EQ(::ftruncate(fd_.get(), kPage), 0);
+  }
+  ~TruncatedFile() { ::munmap(data_, kBytes); }
+  TruncatedFile(const TruncatedFile&) = delete;
+  TruncatedFile& operator=(const TruncatedFile&) = delete;
+  MappedBytes mapped() {
+    return {static_cast<std::byte*>(data_), kBytes, /*writable=*/true, /*may_shrink=*/true};
+  }
+
+ private:
+  UniqueFd fd_;
+  void* data_ = nullptr;
+};
+
+TEST(CopyBytes, EndsWithAnErrorWhereAFileWasTruncated) {
+  constexpr uint64_t kPage = TruncatedFile::kPage;
+  InstallFaultGuard();
+  TruncatedFile file;
+  std::vector<std::byte> storage(TruncatedFile::kBytes);
+  const MappedBytes memory = {storage.data(), storage.size(), /*writable=*/true};
+  for (const bool streamed : {false, true}) {
+    CopySegment all = Segment(0, 0, TruncatedFile::kBytes, 0, 0, 1);
+    CopySegment within = Segment(0, 0, kPage, 0, 0, 1);
+    all.streamed = within.streamed = streamed;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(CopyBytes(all, file.mapped(), memory), ErrorCode::kFdTooShort);
+      EXPECT_EQ(CopyBytes(all, memory, file.mapped()), ErrorCode::kFdTooShort);
+      EXPECT_EQ(CopyBytes(within, file.mapped(), memory), std::nullopt);
+      EXPECT_EQ(CopyBytes(within, memory, file.mapped()), std::nullopt);
+    }
+  }
+}
+
+TEST(FaultGuardDeathTest, LeavesOtherFaultsAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        InstallFaultGuard();
+        TruncatedFile file;
+        MappedBytes unguarded = file.mapped();
+        unguarded.may_shrink = false;
+        std::vector<std::byte> storage(TruncatedFile::kBytes);
+        CopyBytes(Segment(0, 0, TruncatedFile::kBytes, 0, 0, 1), unguarded,
+                  {storage.data(), storage.size(), /*writable=*/true});
+      },
+      ::testing::KilledBySignal(SIGBUS), "");
 }
 
 TEST(CopyBytes, StreamsLongBlocksOfMuchAndNothingElse) {

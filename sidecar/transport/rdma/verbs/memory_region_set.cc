@@ -75,7 +75,7 @@ Result<MemoryRegionSet::Place> MemoryRegionSet::PlaceOf(const memory::NicPiece& 
   RETURN_IF_ERROR(CheckPiece(piece, access));
   Place place;
   if (allocation.kind() == wire::MemoryKind::kHost) {
-    ASSIGN_OR_RETURN(const std::span<std::byte> bytes, allocation.in_process().Bytes());
+    ASSIGN_OR_RETURN(const std::span<std::byte> bytes, allocation.in_process().BytesForDevices());
     place.bytes = bytes.subspan(piece.offset, piece.length);
     place.address = AddressOf(place.bytes);
     return place;
@@ -103,6 +103,7 @@ Status MemoryRegionSet::CutPieces(std::span<const RegionDevice> devices) {
       chunk.piece = piece;
       chunk.piece_offset = part.offset;
       chunk.is_host = places_[piece].dma_buf == nullptr;
+      chunk.may_be_inlined = chunk.is_host && !pieces_[piece].allocation->unsealed();
       chunks_.push_back(std::move(chunk));
     }
     start += length;

@@ -47,6 +47,7 @@ class MemoryRegionSet final : public memory::NicMemory {
     uint32_t piece = 0;
     uint64_t piece_offset = 0;          // its first byte's within the piece
     bool is_host = false;               // host memory, mapped here at `address`
+    bool may_be_inlined = false;        // this process may read the bytes
     std::vector<uint32_t> local_keys;   // by device index; valid for devices() only
     std::vector<uint32_t> remote_keys;  // by device index; unused without remote access
   };

@@ -115,7 +115,7 @@ int NicAssignment::NodeOf(const std::vector<memory::NicPiece>& pieces) const {
   if (equal) return -1;  // all are as far, wherever it lies
   std::vector<std::span<const std::byte>> memory;
   for (const memory::NicPiece& piece : pieces) {
-    const auto bytes = piece.allocation->in_process().Bytes();
+    const auto bytes = piece.allocation->in_process().BytesForDevices();
     if (!bytes || piece.offset > bytes->size()) return -1;  // whoever registers it says so
     memory.push_back(bytes->subspan(piece.offset)
                          .first(std::min<size_t>(piece.length, bytes->size() - piece.offset)));

@@ -8,7 +8,7 @@ namespace gantry::transport {
 void StagedPayload::Add(const std::shared_ptr<const memory::MappedAllocation>& memory,
                         uint64_t offset, uint64_t bytes) {
   total_ += bytes;
-  if (memory->kind() == wire::MemoryKind::kGpu) staged_bytes_ += bytes;
+  if (memory->for_workers_only()) staged_bytes_ += bytes;
   if (!pieces_.empty()) {
     Piece& last = pieces_.back();
     if (last.memory == memory && last.offset + last.bytes == offset) {
@@ -38,7 +38,7 @@ Status StagedPayload::Place(SliceLease lease, ScatterList* places) {
   places->Clear();
   uint64_t staged = 0;
   for (const Piece& piece : pieces_) {
-    if (piece.memory->kind() == wire::MemoryKind::kGpu) {
+    if (piece.memory->for_workers_only()) {
       PlaceOnStage(piece, &staged, places);
       continue;
     }

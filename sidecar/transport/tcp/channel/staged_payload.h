@@ -1,5 +1,6 @@
-// The payload of a request with some bytes on GPUs. Those pass through slices of the staging
-// memory; host bytes stay in place. Used by one thread at a time.
+// The payload of a request with some bytes that only copy workers may touch: those on GPUs, and
+// those of files that can shrink. They pass through slices of the staging memory; other host bytes
+// stay in place. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class StagedPayload {
   void Add(const std::shared_ptr<const memory::MappedAllocation>& memory, uint64_t offset,
            uint64_t bytes);
   uint64_t total() const { return total_; }
-  size_t slices_needed() const;  // 0: all of it is host memory
+  size_t slices_needed() const;  // 0: all of it stays in place
   uint64_t staged_bytes() const { return staged_bytes_; }
   // False: it is too large to be staged.
   bool FitsHalf() const { return slices_needed() <= half_.slices.size(); }
@@ -37,7 +38,7 @@ class StagedPayload {
   // Returns the slices, or withdraws the request for them. REQUIRES that no copy of it runs.
   void Displace();
 
-  // Copies from the GPUs to the slices, or back. `done` as in StagedCopy; this object must live
+  // Copies from the buffers to the slices, or back. `done` as in StagedCopy; this object must live
   // until then.
   struct Copying {
     bool to_gpu = false;

@@ -44,7 +44,7 @@ class ArenaCopier final : public StagingCopier {
     return waiting_;
   }
 
-  Status Usable() const override {
+  Status Usable(wire::MemoryKind /*kind*/) const override {
     const MutexLock lock(mutex_);
     return why_;
   }

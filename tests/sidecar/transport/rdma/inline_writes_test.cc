@@ -80,6 +80,20 @@ TEST_F(InlineWrites, AreNoneWhereNobodyAskedForThem) {
   for (const uint64_t length : {1U, 8U, 16U, 200U}) EXPECT_EQ(Write(length), 0u) << length;
 }
 
+TEST_F(InlineWrites, AreNoneOfAFileThatCanShrink) {
+  Make(kInline);
+  const TestArena unsealed(kWrittenBytes, TestArena::Unsealed());
+  for (const auto& [arena, inlined] : {std::pair(&here_, 1U), std::pair(&unsealed, 0U)}) {
+    auto plan = PlanOf(wire::Operation::kWrite, world().Local(*arena),
+                       world().Remote(world().Describe(there_)), 0, 0, 100);
+    const uint64_t before = work().inlined;
+    const auto operation = world().transport_.Start(world().WithNics(plan), 0, ++token_);
+    EXPECT_TRUE(world().Finish(*operation));
+    EXPECT_FALSE(operation->error()) << operation->error()->message;
+    EXPECT_EQ(work().inlined - before, inlined);
+  }
+}
+
 TEST_F(InlineWrites, AreNoReads) {
   Make(kInline);
   for (const uint64_t length : {1U, 8U, 200U}) {

@@ -255,7 +255,7 @@ TEST_F(MemoryRegionSetTest, PagesThatCannotBeTouchedFailTheRegistration) {
   source.size = kMiB;
   source.writable = true;
   const Allocation allocation = *memory::MappedAllocation::Create(mapper_, source);
-  ASSERT_TRUE(allocation->in_process().Bytes());
+  ASSERT_TRUE(allocation->in_process().BytesForDevices());
   ASSERT_EQ(::ftruncate(fd.get(), 4096), 0);
   options_.touch_in_parallel_from = kMiB;
   const auto refused = Register({{allocation, 0, kMiB}});

@@ -1,0 +1,24 @@
+// Accesses to memory whose file can shrink: a SIGBUS there is an answer, and not the worker's end.
+// Any other SIGBUS ends the process. Thread-safe.
+#pragma once
+
+#include <memory>
+
+namespace gantry::worker {
+
+// Handles SIGBUS from here on. Call it once, before other threads run.
+void InstallFaultGuard();
+
+// Calls `access(context)`; returns false when it met a SIGBUS, which ends it where it is. REQUIRES
+// that it is plain code: no destructor, no lock, and no call that must not end half-way.
+bool RunGuarded(void (*access)(void* context), void* context);
+
+// The same for a callable.
+template <typename Access>
+bool RunGuarded(Access&& access) {
+  return RunGuarded(
+      [](void* context) { (*static_cast<std::remove_reference_t<Access>*>(context))(); },
+      const_cast<void*>(static_cast<const void*>(std::addressof(access))));
+}
+
+}  // namespace gantry::worker
