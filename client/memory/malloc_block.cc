@@ -4,14 +4,19 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "client/memory/private_pages.h"
 #include "lib/base/range_text.h"
 #include "lib/base/unique_fd.h"
 #include "lib/host/own_mappings.h"
@@ -79,31 +84,46 @@ bool MallocIsOfGlibc() {
 
 // Reads memory that may not be there. The system call itself is made: sanitizers would take the
 // library's function for an access in front of a block. A pipe has no limit of file sizes.
-bool ReadIfMapped(uint64_t address, void* to, size_t bytes) {
+bool ReadIfMapped(std::span<const iovec> places, void* to, size_t bytes) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
   const UniqueFd from(ends[0]);
   const UniqueFd into(ends[1]);
   const auto all = static_cast<ssize_t>(bytes);
-  return ::syscall(SYS_write, into.get(), address, bytes) == all &&
+  return ::syscall(SYS_writev, into.get(), places.data(), places.size()) == all &&
          ::read(from.get(), to, bytes) == all;
 }
 
-// Its header in front of the block tells where the mapping begins and ends. This is the layout up
-// to glibc 2.42 at least; blocks with another one are refused.
-bool HasMappingOfItsOwn(uint64_t address, uint64_t end) {
-  struct Header {
-    uint64_t before;  // bytes of the mapping in front of this header
-    uint64_t size;    // from this header to the mapping's end, and three bits
-  } header = {};
+bool ReadIfMapped(uint64_t address, void* to, size_t bytes) {
+  const iovec place = {reinterpret_cast<void*>(address), bytes};
+  return ReadIfMapped({&place, 1}, to, bytes);
+}
+
+// In front of a block. This is the layout up to glibc 2.42 at least; blocks with another one are
+// refused.
+struct Header {
+  uint64_t before;  // bytes of the mapping in front of this header
+  uint64_t size;    // from this header to the mapping's end, and three bits
+};
+
+// Returns the mapping that the header at this address tells of, where it has [address, end).
+std::optional<ByteRange> MappingBy(const Header& header, uint64_t at, uint64_t end) {
   constexpr uint64_t kBits = 7;
   constexpr uint64_t kIsMapped = 2;
-  const uint64_t at = address - sizeof(header);
-  if (address < sizeof(header) || !ReadIfMapped(at, &header, sizeof(header))) return false;
   uint64_t mapping_end = 0;
-  return (header.size & kBits) == kIsMapped && header.before <= at &&
-         EndOf(at, header.size & ~kBits, &mapping_end) && mapping_end >= end &&
-         (at - header.before) % host::PageBytes() == 0 && mapping_end % host::PageBytes() == 0;
+  if ((header.size & kBits) != kIsMapped || header.before > at) return std::nullopt;
+  if (!EndOf(at, header.size & ~kBits, &mapping_end) || mapping_end < end) return std::nullopt;
+  const uint64_t begin = at - header.before;
+  if (begin % host::PageBytes() != 0 || mapping_end % host::PageBytes() != 0) return std::nullopt;
+  return ByteRange{begin, mapping_end - begin};
+}
+
+// Returns the mapping of the block that begins at the address, where it has one of its own.
+std::optional<ByteRange> MappingOfBlock(uint64_t address, uint64_t end) {
+  Header header = {};
+  const uint64_t at = address - sizeof(header);
+  if (address < sizeof(header) || !ReadIfMapped(at, &header, sizeof(header))) return std::nullopt;
+  return MappingBy(header, at, end);
 }
 
 Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
@@ -119,19 +139,59 @@ Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
   return ByteRange{first, padded - padded % host::PageBytes() - first};
 }
 
-}  // namespace
-
-Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
-  ASSIGN_OR_RETURN(const ByteRange pages, WholePages(address, bytes));
-  if (!MallocIsOfGlibc()) {
-    return Fail(ErrorCode::kNotExportable,
-                "malloc of this process is not glibc's, and keeps pages that are freed: " +
-                    RangeText(address, bytes) + " is not adopted",
-                "use an arena (gantry_arena_create, Client.arena), or memory of mmap "
-                "(GANTRY_OWN_MAPPING)",
-                "address");
+// Returns where plain private memory, without a hole, begins in front of the address. Memory that
+// an earlier call has made shared counts as private.
+uint64_t BeginOfPrivateMemory(uint64_t address) {
+  std::ifstream maps("/proc/self/maps");
+  uint64_t begin = address;
+  uint64_t last_end = 0;
+  for (const host::OwnMapping& each : host::ReadMappings(maps, 0, address + 1)) {
+    const bool is_plain = each.access == "rw-p" && each.inode == 0;
+    if (!is_plain && !WasReplaced(each)) {
+      begin = address;
+    } else if (begin == address || each.begin != last_end) {
+      begin = each.begin;
+    }
+    last_end = each.end;
   }
-  if (HasMappingOfItsOwn(address, address + bytes)) return pages;
+  return last_end > address ? begin : address;
+}
+
+// Looks where pages begin for headers of blocks that have [address, end). One of them is the
+// block's. Bytes that somebody has written may look the same.
+std::vector<ByteRange> MappingsAround(uint64_t address, uint64_t end) {
+  constexpr uint64_t kAtOnce = 512;
+  const uint64_t begin = BeginOfPrivateMemory(address);
+  std::vector<ByteRange> found;
+  std::vector<iovec> places;
+  std::vector<Header> headers(kAtOnce);
+  for (uint64_t top = address - address % host::PageBytes() + host::PageBytes(); top > begin;) {
+    places.clear();
+    while (top > begin && places.size() < kAtOnce) {
+      top -= host::PageBytes();
+      places.push_back({reinterpret_cast<void*>(top), sizeof(Header)});
+    }
+    if (!ReadIfMapped(places, headers.data(), places.size() * sizeof(Header))) return {};
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto at = reinterpret_cast<uintptr_t>(places[i].iov_base);
+      const auto mapping = headers[i].before == 0 ? MappingBy(headers[i], at, end) : std::nullopt;
+      if (mapping) found.push_back(*mapping);
+    }
+  }
+  return found;
+}
+
+Status CheckMallocIsOfGlibc(uint64_t address, uint64_t bytes) {
+  if (MallocIsOfGlibc()) return {};
+  return Fail(ErrorCode::kNotExportable,
+              "malloc of this process is not glibc's, and keeps pages that are freed: " +
+                  RangeText(address, bytes) + " is not adopted",
+              "use an arena (gantry_arena_create, Client.arena), or memory of mmap "
+              "(GANTRY_OWN_MAPPING)",
+              "address");
+}
+
+tl::unexpected<Error> NoBlock(uint64_t address, uint64_t bytes) {
   return Fail(ErrorCode::kNotExportable,
               RangeText(address, bytes) +
                   " is no block that malloc has mapped by itself, so its pages may hold other "
@@ -141,6 +201,24 @@ Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
               "(GANTRY_OWN_MAPPING, mmap.mmap); or use an arena (gantry_arena_create, "
               "Client.arena)",
               "address");
+}
+
+}  // namespace
+
+Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
+  ASSIGN_OR_RETURN(const ByteRange pages, WholePages(address, bytes));
+  RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
+  if (MappingOfBlock(address, address + bytes)) return pages;
+  return NoBlock(address, bytes);
+}
+
+Result<ByteRange> PagesAroundPart(uint64_t address, uint64_t bytes) {
+  RETURN_IF_ERROR(WholePages(address, bytes));
+  RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
+  if (const auto mapping = MappingOfBlock(address, address + bytes)) return *mapping;
+  const auto found = MappingsAround(address, address + bytes);
+  if (found.size() == 1) return found.front();
+  return NoBlock(address, bytes);
 }
 
 Result<ByteRange> PagesOfMapping(uint64_t address, uint64_t bytes) {

@@ -13,6 +13,10 @@ namespace gantry::client {
 // the header in front of the block says that it has a mapping of its own.
 Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes);
 
+// Returns the whole pages of the block that the range is a part of. Its header is looked for in
+// front of the address, and then where pages begin. kNotExportable also where two headers fit.
+Result<ByteRange> PagesAroundPart(uint64_t address, uint64_t bytes);
+
 // Returns the range, which the caller has mapped. kNotExportable unless it is whole pages.
 Result<ByteRange> PagesOfMapping(uint64_t address, uint64_t bytes);
 

@@ -54,10 +54,6 @@ constexpr RefusedKind kRefusedKinds[] = {
     {"gd", "is a stack", kUseArena},
 };
 
-bool WasReplaced(const host::OwnMapping& mapping) {
-  return mapping.is_shared() && mapping.name.starts_with(kShownName);
-}
-
 tl::unexpected<Error> Refused(const host::OwnMapping& mapping, const std::string& what,
                               const char* way_out) {
   const std::string name = mapping.name.empty() ? "" : " ('" + mapping.name + "')";
@@ -286,6 +282,10 @@ Result<SharedPages> SharePages(const ByteRange& pages) {
   return Fail(ErrorCode::kConflict,
               RangeText(pages.offset, pages.length) + " was mapped anew while it was adopted",
               "let no other thread use the memory until it is adopted", "address");
+}
+
+bool WasReplaced(const host::OwnMapping& mapping) {
+  return mapping.is_shared() && mapping.name.starts_with(kShownName);
 }
 
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes) {

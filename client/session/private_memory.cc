@@ -28,13 +28,24 @@ Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t byte
   if (located) return nullptr;
   if (located.error().code != ErrorCode::kNotExportable) return Fail(located.error());
   const auto at = reinterpret_cast<uintptr_t>(address);
-  ASSIGN_OR_RETURN(const ByteRange pages,
-                   kind == Kind::kOwnMapping ? PagesOfMapping(at, bytes) : PagesOfBlock(at, bytes));
+  ASSIGN_OR_RETURN(const ByteRange pages, PagesOf(at, bytes, kind));
   ASSIGN_OR_RETURN(const SharedPages shared, SharePages(pages));
   ASSIGN_OR_RETURN(auto arena, add_arena_(shared.fd.get(), shared.bytes,
                                           reinterpret_cast<void*>(shared.address)));
   arena->holders = 1;
   return arena;
+}
+
+Result<ByteRange> PrivateMemory::PagesOf(uint64_t address, uint64_t bytes, Kind kind) {
+  switch (kind) {
+    case Kind::kOwnMapping:
+      return PagesOfMapping(address, bytes);
+    case Kind::kPartOfBlock:
+      return PagesAroundPart(address, bytes);
+    case Kind::kBlockOfMalloc:
+      break;
+  }
+  return PagesOfBlock(address, bytes);
 }
 
 bool PrivateMemory::EndHold(Arena& arena) {

@@ -9,6 +9,7 @@
 
 #include "client/memory/arena.h"
 #include "client/session/memory_locator.h"
+#include "lib/base/byte_range.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 
@@ -23,7 +24,7 @@ class PrivateMemory {
   PrivateMemory(MemoryLocator& locator, AddArena add_arena)
       : locator_(locator), add_arena_(std::move(add_arena)) {}
 
-  enum class Kind { kBlockOfMalloc, kOwnMapping };
+  enum class Kind { kBlockOfMalloc, kPartOfBlock, kOwnMapping };
   // Adopts memory in place, and adds a holder to its arena. Null: the memory is in arenas that
   // others made or on a GPU, and needs no adoption.
   Result<std::shared_ptr<Arena>> Adopt(void* address, uint64_t bytes, Kind kind) EXCLUDES(mutex_);
@@ -32,6 +33,7 @@ class PrivateMemory {
 
  private:
   static Result<std::shared_ptr<Arena>> HoldAgain(const std::vector<Extent>& extents);
+  static Result<ByteRange> PagesOf(uint64_t address, uint64_t bytes, Kind kind);
 
   MemoryLocator& locator_;
   const AddArena add_arena_;

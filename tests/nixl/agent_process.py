@@ -36,6 +36,8 @@ class ArenaMemory:
 
 
 class PrivateMemory(ArenaMemory):
+    """A block of malloc."""
+
     def __init__(self, size):
         self.array = numpy.zeros(size, dtype=numpy.uint8)
         self.address = self.array.ctypes.data
@@ -106,10 +108,22 @@ class AgentCommands:
     def read(self, name, offset, size):
         return self.memories[name].read(offset, size)
 
-    def register(self, name, offset, size):
+    def free(self, name):
+        del self.memories[name]
+
+    def inode(self, name):
+        """The file behind a memory, 0 where there is none."""
+        address = self.memories[name].address
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            begin, end = (int(number, 16) for number in line.split()[0].split("-"))
+            if begin <= address < end:
+                return int(line.split()[4])
+        raise ValueError(f"{name} is not mapped")
+
+    def register(self, name, offset, size, registration=None):
         memory = self.memories[name]
-        self.registrations[name] = self.agent.register_memory([(memory.address + offset, size, 0, "")], memory.segment,
-                                                              backends=self.backends)
+        self.registrations[registration or name] = self.agent.register_memory(
+            [(memory.address + offset, size, 0, "")], memory.segment, backends=self.backends)
 
     def deregister(self, name):
         self.agent.deregister_memory(self.registrations.pop(name))

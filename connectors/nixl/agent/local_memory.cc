@@ -1,5 +1,6 @@
 #include "connectors/nixl/agent/local_memory.h"
 
+#include <utility>
 #include <vector>
 
 #include "connectors/nixl/agent/layout_request.h"
@@ -71,13 +72,18 @@ Status LocalMemoryTable::Unregister(const LocalMemoryPointer& memory) {
   for (const BufferHandle& buffer : buffers)
     RETURN_IF_ERROR(Take(gantry_buffer_unregister(buffer.get(), kDrainMs)));
   ArenaHandle arena;
-  const MutexLock lock(mutex_);
-  const MutexLock inner(memory->mutex_);
-  all_.erase(memory->card().buffer);
-  memory->lease_ = nullptr;
-  memory->layouts_.clear();
-  memory->buffer_ = nullptr;
-  arena.swap(memory->arena_);
+  UniqueFd adopted;
+  {
+    const MutexLock lock(mutex_);
+    const MutexLock inner(memory->mutex_);
+    all_.erase(memory->card().buffer);
+    memory->lease_ = nullptr;
+    memory->layouts_.clear();
+    memory->buffer_ = nullptr;
+    arena.swap(memory->arena_);
+    std::swap(adopted, memory->adopted_);
+  }
+  buffers.clear();  // before the arena
   return {};
 }
 
@@ -160,7 +166,7 @@ void LocalMemoryTable::OfferOne(const std::shared_ptr<Lease>& lease, uint64_t bl
 Status LocalMemoryTable::Bind(const std::shared_ptr<Lease>& lease, LocalMemory& memory) {
   ArenaHandle arena;
   if (memory.type() == MemoryType::kDram) {
-    ASSIGN_OR_RETURN(arena, ArenaOf(lease, memory.card()));
+    ASSIGN_OR_RETURN(arena, ArenaOf(lease, memory));
   }
   ASSIGN_OR_RETURN(BufferHandle buffer, RegisterBuffer(lease->client(), memory.card(), 0));
   const MutexLock lock(memory.mutex_);
@@ -171,7 +177,24 @@ Status LocalMemoryTable::Bind(const std::shared_ptr<Lease>& lease, LocalMemory& 
 }
 
 Result<ArenaHandle> LocalMemoryTable::ArenaOf(const std::shared_ptr<Lease>& lease,
-                                              const MemoryCard& card) {
+                                              LocalMemory& memory) {
+  UniqueFd kept;
+  {
+    const MutexLock lock(memory.mutex_);
+    std::swap(kept, memory.adopted_);
+  }
+  // Without the memory's lock, which transfers need.
+  auto adopted = private_.Adopt(lease->client(), memory.card(), &kept);
+  {
+    const MutexLock lock(memory.mutex_);
+    std::swap(kept, memory.adopted_);
+  }
+  if (!adopted || *adopted != nullptr) return adopted;
+  return SharedArenaOf(lease, memory.card());
+}
+
+Result<ArenaHandle> LocalMemoryTable::SharedArenaOf(const std::shared_ptr<Lease>& lease,
+                                                    const MemoryCard& card) {
   ASSIGN_OR_RETURN(const SharedMapping mapping, FindSharedMapping(card.base, card.bytes));
   // Another file at the address of an arena that is in use is a conflict, and not that arena.
   KnownArena& known = arenas_[mapping.base];

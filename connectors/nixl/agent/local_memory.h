@@ -12,12 +12,13 @@
 #include "connectors/nixl/agent/agent_card.h"
 #include "connectors/nixl/agent/c_handles.h"
 #include "connectors/nixl/agent/lease.h"
+#include "connectors/nixl/agent/private_memory.h"
 #include "lib/base/mutex.h"
+#include "lib/base/unique_fd.h"
 
 namespace gantry::nixl {
 
 using BufferHandle = std::shared_ptr<gantry_buffer>;
-using ArenaHandle = std::shared_ptr<gantry_arena>;
 
 // One registration.
 class LocalMemory {
@@ -36,6 +37,7 @@ class LocalMemory {
   const MemoryType type_;
   mutable Mutex mutex_;
   std::shared_ptr<Lease> lease_ GUARDED_BY(mutex_);
+  UniqueFd adopted_ GUARDED_BY(mutex_);   // of private memory: outlives leases
   ArenaHandle arena_ GUARDED_BY(mutex_);  // null: the memory is a GPU's
   BufferHandle buffer_ GUARDED_BY(mutex_);
   std::map<uint64_t, BufferHandle> layouts_ GUARDED_BY(mutex_);  // by the length of their blocks
@@ -45,6 +47,9 @@ using LocalMemoryPointer = std::shared_ptr<LocalMemory>;
 
 class LocalMemoryTable {
  public:
+  // `adopts_private`: private memory is made shared memory where it is.
+  explicit LocalMemoryTable(bool adopts_private) : private_(adopts_private) {}
+
   Result<LocalMemoryPointer> Register(const std::shared_ptr<Lease>& lease, const BasicDesc& memory,
                                       MemoryType type);
   // An error while transfers of others use it still: it may be called again.
@@ -68,7 +73,9 @@ class LocalMemoryTable {
   Status Bind(const std::shared_ptr<Lease>& lease, LocalMemory& memory) REQUIRES(mutex_);
   void OfferOne(const std::shared_ptr<Lease>& lease, uint64_t block_bytes, LocalMemory& memory)
       REQUIRES(mutex_);
-  Result<ArenaHandle> ArenaOf(const std::shared_ptr<Lease>& lease, const MemoryCard& card)
+  Result<ArenaHandle> ArenaOf(const std::shared_ptr<Lease>& lease, LocalMemory& memory)
+      REQUIRES(mutex_);
+  Result<ArenaHandle> SharedArenaOf(const std::shared_ptr<Lease>& lease, const MemoryCard& card)
       REQUIRES(mutex_);
 
   // New in each process: a buffer's name is never that of other memory.
@@ -77,6 +84,7 @@ class LocalMemoryTable {
 
   std::atomic<bool> has_missing_{false};
   Mutex mutex_;
+  PrivateMemory private_ GUARDED_BY(mutex_);
   uint64_t made_ GUARDED_BY(mutex_) = 0;
   std::map<std::string, LocalMemoryPointer> all_ GUARDED_BY(mutex_);  // by buffer
   std::map<uintptr_t, KnownArena> arenas_ GUARDED_BY(mutex_);         // by address

@@ -1,0 +1,114 @@
+// The block of malloc that a part of it leads to.
+#include "client/memory/malloc_block.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "client/memory/private_pages.h"
+#include "tests/client/page_bytes.h"
+
+namespace gantry::client {
+namespace {
+
+constexpr uint64_t kBytes = uint64_t{5} << 20;
+
+class PagesAroundPartTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::unique_ptr<void, void (*)(void*)> block(std::malloc(kPage), std::free);
+    const struct mallinfo2 use = ::mallinfo2();
+    if (use.uordblks + use.hblkhd == 0) GTEST_SKIP() << "a sanitizer's malloc";
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    ::malloc_trim(0);
+  }
+
+  using Block = std::unique_ptr<char, void (*)(void*)>;
+  static Block NewBlock() { return {static_cast<char*>(std::calloc(1, kBytes)), std::free}; }
+  static uint64_t Address(const void* data) { return reinterpret_cast<uintptr_t>(data); }
+  static Result<ByteRange> PagesAround(const Block& block, uint64_t offset, uint64_t bytes) {
+    return PagesAroundPart(Address(block.get()) + offset, bytes);
+  }
+  // Writes what a header of a block says, at the beginning of a page of the block.
+  static void PutHeader(const Block& block, uint64_t page, uint64_t pages) {
+    char* const at = block.get() - Address(block.get()) % kPage + page * kPage;
+    const uint64_t header[] = {0, pages * kPage | 2};
+    std::memcpy(at, header, sizeof(header));
+  }
+};
+
+TEST_F(PagesAroundPartTest, AreThoseOfTheWholeBlock) {
+  const Block block = NewBlock();
+  const Block neighbour = NewBlock();  // whose pages may continue those of the block
+  const uint64_t begin = Address(block.get()) / kPage * kPage;
+  const uint64_t length = (Address(block.get()) + kBytes + kPage - 1) / kPage * kPage - begin;
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{1}, 3 * kPage, kBytes / 2, kBytes - 1}) {
+    const auto pages = PagesAround(block, offset, 1);
+    ASSERT_TRUE(pages.has_value()) << offset << pages.error().message;
+    EXPECT_EQ(pages->offset, begin);
+    EXPECT_EQ(pages->length, length);
+  }
+  EXPECT_TRUE(PagesAround(block, kBytes / 2, kBytes / 2).has_value());
+}
+
+TEST_F(PagesAroundPartTest, OfAnAlignedBlockAreFound) {
+  for (const uint64_t alignment : {uint64_t{64}, kPage, 8 * kPage}) {
+    void* aligned = nullptr;
+    ASSERT_EQ(::posix_memalign(&aligned, alignment, kBytes), 0);
+    const Block block(static_cast<char*>(aligned), std::free);
+    const auto pages = PagesAround(block, kBytes - 9, 9);
+    ASSERT_TRUE(pages.has_value()) << alignment << pages.error().message;
+    EXPECT_LT(pages->offset, Address(aligned));
+    EXPECT_GE(pages->offset + pages->length, Address(aligned) + kBytes);
+  }
+}
+
+TEST_F(PagesAroundPartTest, AreFoundWhereAPartHasHugePages) {
+  const Block block = NewBlock();  // as numpy does it
+  char* const page = block.get() - Address(block.get()) % kPage + kPage;
+  ASSERT_EQ(::madvise(page, 4 << 20, MADV_HUGEPAGE), 0);
+  EXPECT_TRUE(PagesAround(block, kBytes / 2, 1).has_value());
+}
+
+TEST_F(PagesAroundPartTest, AreFoundWhenTheBlockIsShared) {
+  const Block block = NewBlock();
+  const ByteRange pages = PagesAround(block, kBytes / 2, 1).value();
+  const SharedPages shared = SharePages(pages).value();
+  const auto again = PagesAround(block, kBytes / 3, 1);
+  ASSERT_TRUE(again.has_value()) << again.error().message;
+  EXPECT_EQ(again->offset, pages.offset);
+  EXPECT_EQ(again->length, pages.length);
+}
+
+TEST_F(PagesAroundPartTest, AreRefusedWhereBytesLookLikeAnotherHeader) {
+  const Block block = NewBlock();
+  PutHeader(block, 100, 200);
+  EXPECT_TRUE(PagesAround(block, 50 * kPage, kPage).has_value());
+  EXPECT_TRUE(PagesAround(block, 310 * kPage, kPage).has_value());
+  const auto pages = PagesAround(block, 150 * kPage, kPage);
+  ASSERT_FALSE(pages.has_value());
+  EXPECT_EQ(pages.error().code, ErrorCode::kNotExportable);
+}
+
+TEST_F(PagesAroundPartTest, AreRefusedPastTheBlock) {
+  const Block block = NewBlock();
+  EXPECT_FALSE(PagesAround(block, kBytes / 2, kBytes).has_value());
+  const Block small(static_cast<char*>(std::malloc(9000)), std::free);
+  EXPECT_FALSE(PagesAround(small, 5000, 10).has_value());
+  EXPECT_EQ(PagesAround(block, 0, 0).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(PagesAroundPartTest, OfMemoryThatIsNotOfMallocAreRefused) {
+  void* const mapped =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const auto pages = PagesAroundPart(Address(mapped) + kBytes / 2, kPage);
+  EXPECT_FALSE(pages.has_value());
+  ::munmap(mapped, kBytes);
+}
+
+}  // namespace
+}  // namespace gantry::client
