@@ -1,0 +1,152 @@
+"""vLLM's own NixlConnector over NIXL's backend GANTRY, unchanged: the tokens are those of one engine, and of NixlConnector over UCX.
+
+The caches are tensors of the CPU, which the plugin adopts: one block of 64 MiB, which malloc maps by itself whatever was freed before.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from backends import ON_GPU, ROOT
+from conftest import end_to_end
+from leftovers import totals_of
+from prompts import LENGTHS, PATHS, PROMPTS, TOGETHER
+from vllm_servers import Engine, Pair, free_port, wait_for
+from workers import copy_workers_of, go_on, stand_still
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(ON_GPU, reason="the GPU's bundle has no NIXL")]
+
+PLUGIN = Path(os.environ.get("GANTRY_LIB_DIR", ROOT / "build" / "release" / "lib")) / "libplugin_GANTRY.so"
+NAMES = [f"{PATHS[0]} {length}" for length in LENGTHS]
+TOGETHER_NAMES = [f"{PATHS[0]} together {i}" for i in range(TOGETHER)]
+
+
+def transfer(backend):
+    return {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu", "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": {"backends": [backend]}}
+
+
+@pytest.fixture(scope="module")
+def nixl_with_plugin(environment, folder):
+    """A folder of Python modules: vLLM's NIXL by links, with the plugin beside its own. `pip install ./connectors/nixl` has the same effect."""
+    place = folder / "nixl-with-plugin"
+    place.mkdir()
+    packages = next((environment / "venv" / "lib").glob("python*/site-packages"))
+    for source in [*packages.glob("nixl*"), *packages.glob(".nixl*")]:
+        subprocess.run(["cp", "-rs", source, place], check=True)
+    for plugins in place.glob(".nixl_cu*.mesonpy.libs/plugins"):
+        shutil.copy(PLUGIN, plugins)
+    yield place
+    shutil.rmtree(place)
+
+
+@contextlib.contextmanager
+def running(environment, folder, forks, backend, path="", sidecars=(None, None)):
+    engines = []
+    try:
+        for name, sidecar in zip(("prefill", "decode"), sidecars):
+            more = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()), "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1"}
+            if sidecar is not None:
+                more["GANTRY_RUN_DIR"] = str(sidecar.run_dir)
+            engines.append(Engine(f"nixl-{backend}-{name}", environment, folder, path=path, transfer=transfer(backend), more=more, forks=forks))
+        for engine in engines:
+            engine.wait_until_ready()
+        yield Pair(*engines, sidecars)
+    finally:
+        for engine in engines:
+            engine.stop()
+
+
+@pytest.fixture(scope="module")
+def nixl_pair(environment, folder, forks, expected, nixl_with_plugin):
+    with contextlib.ExitStack() as stack:
+        sidecars = [end_to_end.SidecarProcess(f"nixl-{name}", folder) for name in ("prefill", "decode")]
+        for sidecar in sidecars:
+            stack.callback(sidecar.stop)
+            sidecar.start()
+        yield stack.enter_context(running(environment, folder, forks, "GANTRY", nixl_with_plugin, sidecars))
+
+
+def reads(pair):
+    """How many reads vLLM has counted at the decoder. It counts none of an engine that has read nothing."""
+    try:
+        return pair.decode.metric("vllm:nixl_bytes_transferred_count")
+    except AssertionError:
+        return 0
+
+
+def all_are_right(pair, expected):
+    for name in NAMES:
+        assert pair.complete(PROMPTS[name]) == expected[name]
+    assert pair.complete_together([PROMPTS[name] for name in TOGETHER_NAMES]) == [expected[name] for name in TOGETHER_NAMES]
+
+
+def read_again(pair, expected, salt):
+    """A prompt is read, and not computed; a peer that is back may need some attempts."""
+    before, attempts = reads(pair), iter(range(1000))
+    wait_for(lambda: pair.complete(PROMPTS["killed"], salt=f"{salt} {next(attempts)}") == expected["killed"] and reads(pair) > before,
+             lambda: f"reads come back: {pair.decode.log[-3000:]}")
+
+
+def test_prompts_are_read_over_shm(nixl_pair, expected):
+    all_are_right(nixl_pair, expected)
+    wait_for(lambda: reads(nixl_pair) >= TOGETHER, "the reads are counted")
+    assert "take the path shm" in nixl_pair.decode.log
+    for engine in (nixl_pair.prefill, nixl_pair.decode):
+        assert engine.log.count("is adopted: it is shared memory from now on") == 1
+    wait_for(lambda: nixl_pair.prefill.metric("vllm:kv_cache_usage_perc") == 0, "the prefiller is told that its blocks were read")
+
+
+def test_blocks_in_the_wrong_order_give_other_tokens(nixl_pair, expected):
+    """The control of all others: the decoder does use what it reads."""
+    def reverse(params):
+        params["remote_block_ids"] = [blocks[::-1] for blocks in params["remote_block_ids"]]
+        return params
+    assert nixl_pair.complete(PROMPTS["reversed"], reverse) != expected["reversed"]
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["prefill", "decode"])
+def test_a_sidecar_dies_between_two_requests(nixl_pair, expected, side):
+    """NixlConnector then has the prompt computed, as it is told to: no token is wrong, and both engines live."""
+    sidecar = (nixl_pair.prefill_sidecar, nixl_pair.decode_sidecar)[side]
+    read_again(nixl_pair, expected, f"before {sidecar.name}")
+    sidecar.kill()
+    name = ("prefill sidecar lost", "decode sidecar lost")[side]
+    assert nixl_pair.complete(PROMPTS[name]) == expected[name]
+    sidecar.start()
+    read_again(nixl_pair, expected, f"after {sidecar.name}")
+    assert nixl_pair.prefill.healthy() and nixl_pair.decode.healthy()
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["prefill", "decode"])
+def test_a_sidecar_dies_in_the_middle_of_a_read(nixl_pair, expected, side):
+    """The decoder's copy workers stand still meanwhile, and end with their sidecar: then the bytes never come."""
+    sidecar = (nixl_pair.prefill_sidecar, nixl_pair.decode_sidecar)[side]
+    read_again(nixl_pair, expected, f"before the middle {side}")
+    params = nixl_pair.offer(PROMPTS["killed"], salt=f"middle {side}")
+    standing = copy_workers_of(nixl_pair.decode_sidecar)
+    stand_still(standing)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(nixl_pair.decode.complete, PROMPTS["killed"], params, salt=f"middle {side}")
+            try:
+                wait_for(lambda: totals_of(nixl_pair.decode_sidecar)["transfers_running"] > 0, "the read is under way", 20)
+                sidecar.kill()
+                sidecar.start()
+            finally:
+                go_on(standing)
+            assert answer.result()[0] == expected["killed"]
+    finally:
+        go_on(standing)
+    read_again(nixl_pair, expected, f"after the middle {side}")
+    assert nixl_pair.prefill.healthy() and nixl_pair.decode.healthy()
+
+
+def test_ucx_gives_the_same_tokens(environment, folder, forks, expected):
+    with running(environment, folder, forks, "UCX") as pair:
+        all_are_right(pair, expected)
+        wait_for(lambda: reads(pair) >= TOGETHER, "the reads are counted")
