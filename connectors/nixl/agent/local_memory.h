@@ -12,7 +12,7 @@
 #include "connectors/nixl/agent/agent_card.h"
 #include "connectors/nixl/agent/c_handles.h"
 #include "connectors/nixl/agent/lease.h"
-#include "connectors/nixl/agent/private_memory.h"
+#include "connectors/nixl/agent/private_blocks.h"
 #include "lib/base/mutex.h"
 #include "lib/base/unique_fd.h"
 
@@ -84,7 +84,7 @@ class LocalMemoryTable {
 
   std::atomic<bool> has_missing_{false};
   Mutex mutex_;
-  PrivateMemory private_ GUARDED_BY(mutex_);
+  PrivateBlocks private_ GUARDED_BY(mutex_);
   uint64_t made_ GUARDED_BY(mutex_) = 0;
   std::map<std::string, LocalMemoryPointer> all_ GUARDED_BY(mutex_);  // by buffer
   std::map<uintptr_t, KnownArena> arenas_ GUARDED_BY(mutex_);         // by address

@@ -11,10 +11,10 @@ namespace gantry::nixl {
 
 using ArenaHandle = std::shared_ptr<gantry_arena>;
 
-class PrivateMemory {
+class PrivateBlocks {
  public:
   // `adopts` false: nothing is adopted.
-  explicit PrivateMemory(bool adopts) : adopts_(adopts) {}
+  explicit PrivateBlocks(bool adopts) : adopts_(adopts) {}
 
   // Adopts the block of malloc that the memory is a part of. Null: others made it shared memory.
   // `kept` gets the registration's own descriptor of the block. Where it is there already, of an

@@ -1,4 +1,4 @@
-#include "connectors/nixl/agent/private_memory.h"
+#include "connectors/nixl/agent/private_blocks.h"
 
 #include <fcntl.h>
 
@@ -20,7 +20,7 @@ bool IsShared(const host::OwnMapping& mapping) { return mapping.is_shared(); }
 
 }  // namespace
 
-Result<ArenaHandle> PrivateMemory::Adopt(gantry_client* client, const MemoryCard& memory,
+Result<ArenaHandle> PrivateBlocks::Adopt(gantry_client* client, const MemoryCard& memory,
                                          UniqueFd* kept) {
   if (!adopts_) return nullptr;
   uint64_t end = 0;
@@ -55,7 +55,7 @@ Result<ArenaHandle> PrivateMemory::Adopt(gantry_client* client, const MemoryCard
   return arena;
 }
 
-void PrivateMemory::TellOnce(const MemoryCard& memory) {
+void PrivateBlocks::TellOnce(const MemoryCard& memory) {
   if (std::exchange(has_told_, true)) return;
   plugin_log::Info(
       "the memory at " + RangeText(memory.base, memory.bytes) +
