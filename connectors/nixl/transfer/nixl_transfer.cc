@@ -54,14 +54,13 @@ Verdict VerdictOf(ErrorCode code) {
 
 // Why the notification of a transfer that succeeded did not arrive; nothing: it did.
 std::optional<Error> NotificationError(const gantry_transfer* transfer) {
-  static constexpr std::array<std::string_view, 3> kKeys = {"notified", "code", "message"};
+  static constexpr std::array<std::string_view, 3> kKeys = {"notified", "code", "detail"};
   const Owned<char> json(gantry_transfer_json(transfer));
   if (json == nullptr) return std::nullopt;
   const auto fields = wire::BodyFields::Read(json.get(), kKeys);
   if (!fields || fields->Flag("notified")) return std::nullopt;
-  return Error(
-      ErrorCodeByName(fields->Text("notify_error/code")),
-      "the bytes are there, the notification is not: " + fields->Text("notify_error/message"));
+  return Error(ErrorCodeByName(fields->Text("notify_error/code")),
+               fields->Text("notify_error/detail"));
 }
 
 }  // namespace
