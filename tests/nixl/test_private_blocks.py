@@ -44,12 +44,14 @@ def learn(agents):
     agents[1].load(agents[0].metadata())
 
 
-def test_bytes_move_both_ways(world):
-    agents, addresses = pair_of(world, kinds=("private", "private"), variables=MAPS)
+@pytest.mark.parametrize("path", ["shm", "tcp"])
+def test_bytes_move_both_ways(world, path):
+    apart = {"flags": ("--peer-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"), "nodes": ("a", "b")} if path == "tcp" else {}
+    agents, addresses = pair_of(world, kinds=("private", "private"), variables=MAPS, **apart)
     move(agents, addresses, "READ", message=b"read")
     move(agents, addresses, "WRITE", message=b"written")
     assert agents[0].notifications(2) == [("two", b"read"), ("two", b"written")]
-    assert "take the path shm" in agents[1].log
+    assert f"take the path {path}" in agents[1].log
     for agent in agents:
         agent.allocate("more", SIZE, "private")
         agent.register("more", 0, SIZE)
