@@ -134,6 +134,8 @@ Result<Owned<gantry_transfer>> NixlTransfer::SendRanges(gantry_transfer_spec spe
   const std::string prefix = (peer.empty() ? "" : peer + "/") + post_.target.workload + "/";
   std::vector<std::string> references;
   std::vector<const char*> remote;
+  references.reserve(ranges_.remote.size());
+  remote.reserve(ranges_.remote.size());
   for (const std::string& buffer : ranges_.remote) references.push_back(prefix + buffer);
   for (const std::string& reference : references) remote.push_back(reference.c_str());
   std::vector<BufferHandle> buffers;
