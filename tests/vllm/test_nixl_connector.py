@@ -4,14 +4,10 @@ The caches are tensors of the CPU, which the plugin adopts: one block of 64 MiB,
 """
 
 import contextlib
-import os
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from backends import ON_GPU, ROOT
+from backends import ON_GPU
 from conftest import end_to_end
 from leftovers import totals_of
 from prompts import LENGTHS, PATHS, PROMPTS, TOGETHER
@@ -20,7 +16,6 @@ from workers import copy_workers_of, go_on, stand_still
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(ON_GPU, reason="the GPU's bundle has no NIXL")]
 
-PLUGIN = Path(os.environ.get("GANTRY_LIB_DIR", ROOT / "build" / "release" / "lib")) / "libplugin_GANTRY.so"
 NAMES = [f"{PATHS[0]} {length}" for length in LENGTHS]
 TOGETHER_NAMES = [f"{PATHS[0]} together {i}" for i in range(TOGETHER)]
 
@@ -28,20 +23,6 @@ TOGETHER_NAMES = [f"{PATHS[0]} together {i}" for i in range(TOGETHER)]
 def transfer(backend):
     return {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu", "kv_load_failure_policy": "recompute",
             "kv_connector_extra_config": {"backends": [backend]}}
-
-
-@pytest.fixture(scope="module")
-def nixl_with_plugin(environment, folder):
-    """A folder of Python modules: vLLM's NIXL by links, with the plugin beside its own. `pip install ./connectors/nixl` has the same effect."""
-    place = folder / "nixl-with-plugin"
-    place.mkdir()
-    packages = next((environment / "venv" / "lib").glob("python*/site-packages"))
-    for source in [*packages.glob("nixl*"), *packages.glob(".nixl*")]:
-        subprocess.run(["cp", "-rs", source, place], check=True)
-    for plugins in place.glob(".nixl_cu*.mesonpy.libs/plugins"):
-        shutil.copy(PLUGIN, plugins)
-    yield place
-    shutil.rmtree(place)
 
 
 @contextlib.contextmanager

@@ -36,10 +36,11 @@ Result<ArenaHandle> PrivateBlocks::Adopt(gantry_client* client, const MemoryCard
                     " was freed or mapped anew while it was registered",
                 "deregister memory before it is freed");
   }
+  const bool was_shared = std::all_of(mappings->begin(), mappings->end(), IsShared);
   gantry_arena* adopted = nullptr;
   const Status done = Take(gantry_arena_adopt_private(
       client, reinterpret_cast<void*>(memory.base), memory.bytes, GANTRY_PART_OF_BLOCK, &adopted));
-  if (!done && std::all_of(mappings->begin(), mappings->end(), IsShared)) return nullptr;
+  if (!done && was_shared) return nullptr;
   if (!done) {
     Error error = done.error();
     error.hint += (error.hint.empty() ? "" : "; ");
@@ -51,7 +52,7 @@ Result<ArenaHandle> PrivateBlocks::Adopt(gantry_client* client, const MemoryCard
   if (!kept->valid()) *kept = UniqueFd(::fcntl(gantry_arena_fd(adopted), F_DUPFD_CLOEXEC, 0));
   if (!kept->valid())
     return Fail(SystemError(ErrorCode::kResourceExhausted, "a descriptor of memory", errno));
-  TellOnce(memory);
+  if (!was_shared) TellOnce(memory);
   return arena;
 }
 
