@@ -284,16 +284,16 @@ Result<SharedPages> SharePages(const ByteRange& pages) {
               "let no other thread use the memory until it is adopted", "address");
 }
 
-bool WasReplaced(const host::OwnMapping& mapping) {
-  return mapping.is_shared() && mapping.name.starts_with(kShownName);
-}
-
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes) {
   const auto mappings = host::MappingsOf(address, address + bytes);
   return mappings && !mappings->empty() &&
          std::all_of(mappings->begin(), mappings->end(), [&](const host::OwnMapping& each) {
            return host::StandsFor(fd, each) && each.begin - each.offset == address;
          });
+}
+
+bool WasReplaced(const host::OwnMapping& mapping) {
+  return mapping.is_shared() && mapping.name.starts_with(kShownName);
 }
 
 }  // namespace gantry::client

@@ -25,10 +25,10 @@ struct SharedPages {
 // One call at a time replaces pages of this process. The bytes are the same also after an error.
 Result<SharedPages> SharePages(const ByteRange& pages);
 
-// Returns true for a mapping that an earlier call put in the place of private pages.
-bool WasReplaced(const host::OwnMapping& mapping);
-
 // Returns true where [address, address + bytes) still shows the file from its beginning on.
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes);
+
+// Returns true for a mapping that an earlier call put in the place of private pages.
+bool WasReplaced(const host::OwnMapping& mapping);
 
 }  // namespace gantry::client

@@ -6,6 +6,21 @@
 #include "client/memory/private_pages.h"
 
 namespace gantry::client {
+namespace {
+
+Result<ByteRange> PagesOf(uint64_t address, uint64_t bytes, PrivateMemory::Kind kind) {
+  switch (kind) {
+    case PrivateMemory::Kind::kOwnMapping:
+      return PagesOfMapping(address, bytes);
+    case PrivateMemory::Kind::kPartOfBlock:
+      return PagesAroundPart(address, bytes);
+    case PrivateMemory::Kind::kBlockOfMalloc:
+      break;
+  }
+  return PagesOfBlock(address, bytes);
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Arena>> PrivateMemory::HoldAgain(const std::vector<Extent>& extents) {
   const auto is_adopted = [](const Extent& extent) { return extent.arena->holders > 0; };
@@ -34,18 +49,6 @@ Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t byte
                                           reinterpret_cast<void*>(shared.address)));
   arena->holders = 1;
   return arena;
-}
-
-Result<ByteRange> PrivateMemory::PagesOf(uint64_t address, uint64_t bytes, Kind kind) {
-  switch (kind) {
-    case Kind::kOwnMapping:
-      return PagesOfMapping(address, bytes);
-    case Kind::kPartOfBlock:
-      return PagesAroundPart(address, bytes);
-    case Kind::kBlockOfMalloc:
-      break;
-  }
-  return PagesOfBlock(address, bytes);
 }
 
 bool PrivateMemory::EndHold(Arena& arena) {

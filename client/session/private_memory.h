@@ -9,7 +9,6 @@
 
 #include "client/memory/arena.h"
 #include "client/session/memory_locator.h"
-#include "lib/base/byte_range.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 
@@ -33,7 +32,6 @@ class PrivateMemory {
 
  private:
   static Result<std::shared_ptr<Arena>> HoldAgain(const std::vector<Extent>& extents);
-  static Result<ByteRange> PagesOf(uint64_t address, uint64_t bytes, Kind kind);
 
   MemoryLocator& locator_;
   const AddArena add_arena_;
