@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "client/memory/private_pages.h"
 #include "lib/base/range_text.h"
 #include "lib/base/unique_fd.h"
 #include "lib/host/own_mappings.h"
@@ -118,12 +117,20 @@ std::optional<ByteRange> MappingBy(const Header& header, uint64_t at, uint64_t e
   return ByteRange{begin, mapping_end - begin};
 }
 
-// Returns the mapping of the block that begins at the address, where it has one of its own.
+// Returns the mapping of the block that begins at the address, where it has one of its own. The
+// mapping begins with a header, too, which tells the same.
 std::optional<ByteRange> MappingOfBlock(uint64_t address, uint64_t end) {
   Header header = {};
   const uint64_t at = address - sizeof(header);
   if (address < sizeof(header) || !ReadIfMapped(at, &header, sizeof(header))) return std::nullopt;
-  return MappingBy(header, at, end);
+  const auto mapping = MappingBy(header, at, end);
+  if (!mapping || !ReadIfMapped(mapping->offset, &header, sizeof(header))) return std::nullopt;
+  const auto whole = header.before == 0 ? MappingBy(header, mapping->offset, end) : std::nullopt;
+  return whole && whole->length == mapping->length ? mapping : std::nullopt;
+}
+
+uint64_t PageAfter(uint64_t address) {
+  return address - address % host::PageBytes() + host::PageBytes();
 }
 
 Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
@@ -139,43 +146,93 @@ Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
   return ByteRange{first, padded - padded % host::PageBytes() - first};
 }
 
-// Returns where plain private memory, without a hole, begins in front of the address. Memory that
-// an earlier call has made shared counts as private.
-uint64_t BeginOfPrivateMemory(uint64_t address) {
+// Returns the mappings of plain private memory, without a hole, up to the one that has the address.
+// Memory that an earlier call has made shared counts as private.
+std::vector<host::OwnMapping> PrivateMemoryUpTo(uint64_t address) {
   std::ifstream maps("/proc/self/maps");
-  uint64_t begin = address;
-  uint64_t last_end = 0;
-  for (const host::OwnMapping& each : host::ReadMappings(maps, 0, address + 1)) {
+  std::vector<host::OwnMapping> run;
+  for (host::OwnMapping& each : host::ReadMappings(maps, 0, address + 1)) {
     const bool is_plain = each.access == "rw-p" && each.inode == 0;
-    if (!is_plain && !WasReplaced(each)) {
-      begin = address;
-    } else if (begin == address || each.begin != last_end) {
-      begin = each.begin;
+    if (!run.empty() && run.back().end != each.begin) run.clear();
+    if (is_plain || host::WasReplaced(each)) {
+      run.push_back(std::move(each));
+    } else {
+      run.clear();
     }
-    last_end = each.end;
   }
-  return last_end > address ? begin : address;
+  if (run.empty() || run.back().end <= address) run.clear();
+  return run;
+}
+
+constexpr uint64_t kPagesAtOnce = 8192;
+
+// Returns the pages of [begin, end), kPagesAtOnce at most, that somebody has written, the last one
+// first. To look at others would allocate them.
+std::vector<uint64_t> WrittenPages(uint64_t begin, uint64_t end) {
+  constexpr uint64_t kWritten = uint64_t{3} << 62;  // present, or swapped out
+  const UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  // They count as written where the kernel does not tell.
+  std::vector<uint64_t> entries((end - begin) / host::PageBytes(), kWritten);
+  [[maybe_unused]] const ssize_t got =
+      ::pread(pagemap.get(), entries.data(), entries.size() * sizeof(uint64_t),
+              static_cast<off_t>(begin / host::PageBytes() * sizeof(uint64_t)));
+  std::vector<uint64_t> pages;
+  for (uint64_t i = entries.size(); i-- > 0;) {
+    if ((entries[i] & kWritten) != 0) pages.push_back(begin + i * host::PageBytes());
+  }
+  return pages;
+}
+
+// Reads the headers at these pages, which become fewer where one of them cannot be read: those
+// behind it are left out. Guard regions of madvise are such pages.
+std::vector<Header> HeadersAt(std::span<const uint64_t> pages) {
+  std::vector<iovec> places;
+  places.reserve(pages.size());
+  for (const uint64_t page : pages) {
+    places.push_back({reinterpret_cast<void*>(page), sizeof(Header)});
+  }
+  std::vector<Header> headers(pages.size());
+  if (ReadIfMapped(places, headers.data(), pages.size() * sizeof(Header))) return headers;
+  size_t count = 0;
+  while (count < pages.size() && ReadIfMapped(pages[count], &headers[count], sizeof(Header))) {
+    ++count;
+  }
+  headers.resize(count);
+  return headers;
+}
+
+// Adds what headers at these pages tell of mappings that have the address and end there or later.
+// Returns false where a page cannot be read.
+bool AddMappings(std::span<const uint64_t> pages, uint64_t end, std::vector<ByteRange>* found) {
+  constexpr size_t kAtOnce = 256;  // their headers fill one page, which any pipe has
+  while (!pages.empty()) {
+    const auto some = pages.first(std::min(pages.size(), kAtOnce));
+    const std::vector<Header> headers = HeadersAt(some);
+    for (size_t i = 0; i < headers.size(); ++i) {
+      if (headers[i].before != 0) continue;
+      if (const auto mapping = MappingBy(headers[i], some[i], end)) found->push_back(*mapping);
+    }
+    if (headers.size() < some.size()) return false;
+    pages = pages.subspan(some.size());
+  }
+  return true;
 }
 
 // Looks where pages begin for headers of blocks that have [address, end). One of them is the
-// block's. Bytes that somebody has written may look the same.
+// block's. Bytes that somebody has written may look the same. No block has a page that cannot be
+// read, so that none begins in front of one.
 std::vector<ByteRange> MappingsAround(uint64_t address, uint64_t end) {
-  constexpr uint64_t kAtOnce = 512;
-  const uint64_t begin = BeginOfPrivateMemory(address);
   std::vector<ByteRange> found;
-  std::vector<iovec> places;
-  std::vector<Header> headers(kAtOnce);
-  for (uint64_t top = address - address % host::PageBytes() + host::PageBytes(); top > begin;) {
-    places.clear();
-    while (top > begin && places.size() < kAtOnce) {
-      top -= host::PageBytes();
-      places.push_back({reinterpret_cast<void*>(top), sizeof(Header)});
-    }
-    if (!ReadIfMapped(places, headers.data(), places.size() * sizeof(Header))) return {};
-    for (size_t i = 0; i < places.size(); ++i) {
-      const auto at = reinterpret_cast<uintptr_t>(places[i].iov_base);
-      const auto mapping = headers[i].before == 0 ? MappingBy(headers[i], at, end) : std::nullopt;
-      if (mapping) found.push_back(*mapping);
+  const std::vector<host::OwnMapping> run = PrivateMemoryUpTo(address);
+  for (auto each = run.rbegin(); each != run.rend(); ++each) {
+    uint64_t begin = 0;
+    for (uint64_t top = std::min(each->end, PageAfter(address)); top > each->begin; top = begin) {
+      begin = std::max(each->begin, top - std::min(top, kPagesAtOnce * host::PageBytes()));
+      std::vector<uint64_t> pages = WrittenPages(begin, top);
+      // The kernel may show none in a file whose page was swapped out.
+      const bool has_first = !pages.empty() && pages.back() == begin;
+      if (begin == each->begin && !has_first) pages.push_back(begin);
+      if (!AddMappings(pages, end, &found)) return found;
     }
   }
   return found;
@@ -206,16 +263,15 @@ tl::unexpected<Error> NoBlock(uint64_t address, uint64_t bytes) {
 }  // namespace
 
 Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
-  ASSIGN_OR_RETURN(const ByteRange pages, WholePages(address, bytes));
+  RETURN_IF_ERROR(WholePages(address, bytes));
   RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
-  if (MappingOfBlock(address, address + bytes)) return pages;
+  if (const auto mapping = MappingOfBlock(address, address + bytes)) return *mapping;
   return NoBlock(address, bytes);
 }
 
 Result<ByteRange> PagesAroundPart(uint64_t address, uint64_t bytes) {
   RETURN_IF_ERROR(WholePages(address, bytes));
   RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
-  if (const auto mapping = MappingOfBlock(address, address + bytes)) return *mapping;
   const auto found = MappingsAround(address, address + bytes);
   if (found.size() == 1) return found.front();
   return NoBlock(address, bytes);

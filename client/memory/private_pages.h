@@ -8,7 +8,6 @@
 #include "lib/base/byte_range.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
-#include "lib/host/own_mappings.h"
 
 namespace gantry::client {
 
@@ -27,8 +26,5 @@ Result<SharedPages> SharePages(const ByteRange& pages);
 
 // Returns true where [address, address + bytes) still shows the file from its beginning on.
 bool ShowsFile(int fd, uint64_t address, uint64_t bytes);
-
-// Returns true for a mapping that an earlier call put in the place of private pages.
-bool WasReplaced(const host::OwnMapping& mapping);
 
 }  // namespace gantry::client

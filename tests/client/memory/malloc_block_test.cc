@@ -1,9 +1,11 @@
 // The block of malloc that a part of it leads to.
 #include "client/memory/malloc_block.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -92,6 +94,79 @@ TEST_F(PagesAroundPartTest, AreRefusedWhereBytesLookLikeAnotherHeader) {
   const auto pages = PagesAround(block, 150 * kPage, kPage);
   ASSERT_FALSE(pages.has_value());
   EXPECT_EQ(pages.error().code, ErrorCode::kNotExportable);
+}
+
+TEST_F(PagesAroundPartTest, AreRefusedBehindBytesThatLookLikeAHeader) {
+  const Block block = NewBlock();
+  PutHeader(block, 100, 200);
+  const uint64_t behind = 100 * kPage - Address(block.get()) % kPage + 16;
+  const auto pages = PagesAround(block, behind, kPage);
+  ASSERT_FALSE(pages.has_value());
+  EXPECT_EQ(pages.error().code, ErrorCode::kNotExportable);
+  EXPECT_FALSE(PagesAround(block, behind + 64, kPage).has_value());
+}
+
+TEST_F(PagesAroundPartTest, AreNotThoseOfAForgedHeaderInFrontOfThePart) {
+  const Block block = NewBlock();
+  const ByteRange whole = PagesAround(block, 0, kBytes).value();
+  const uint64_t header[] = {7 * kPage, 90 * kPage | 2};  // from page 93 on, to page 190
+  char* const at = block.get() - Address(block.get()) % kPage + 100 * kPage;
+  std::memcpy(at, header, sizeof(header));
+  const auto pages = PagesAroundPart(Address(at) + 16, kPage);
+  ASSERT_TRUE(pages.has_value()) << pages.error().message;
+  EXPECT_EQ(pages->offset, whole.offset);
+  EXPECT_EQ(pages->length, whole.length);
+  EXPECT_FALSE(PagesOfBlock(Address(at) + 16, kPage).has_value());
+}
+
+TEST_F(PagesAroundPartTest, AreFoundAboveAPageThatCannotBeRead) {
+#ifndef MADV_GUARD_INSTALL
+  constexpr int MADV_GUARD_INSTALL = 102;
+#endif
+  const Block block = NewBlock();
+  const uint64_t begin = Address(block.get()) / kPage * kPage;
+  void* const below = ::mmap(reinterpret_cast<void*>(begin - kPage), kPage, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (below == MAP_FAILED) GTEST_SKIP() << "other memory is below the block";
+  const int guarded = ::madvise(below, kPage, MADV_GUARD_INSTALL);
+  const auto pages = PagesAround(block, kBytes / 2, kPage);
+  ::munmap(below, kPage);
+  if (guarded != 0) GTEST_SKIP() << "the kernel has no guard regions";
+  ASSERT_TRUE(pages.has_value()) << pages.error().message;
+  EXPECT_EQ(pages->offset, begin);
+}
+
+TEST_F(PagesAroundPartTest, AreFoundWithoutTouchingOtherMemory) {
+  const Block block = NewBlock();
+  const uint64_t begin = Address(block.get()) / kPage * kPage;
+  void* const below =
+      ::mmap(reinterpret_cast<void*>(begin - kBytes), kBytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (below == MAP_FAILED) GTEST_SKIP() << "other memory is below the block";
+  const Result<SharedPages> shared = SharePages({begin - kBytes, kBytes});  // every page is there
+  ASSERT_TRUE(shared.has_value());
+  ASSERT_EQ(::fallocate(shared->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kPage,
+                        kBytes - kPage),
+            0);
+  const auto pages = PagesAround(block, kBytes / 2, kPage);
+  struct stat info = {};
+  ASSERT_EQ(::fstat(shared->fd.get(), &info), 0);
+  ::munmap(below, kBytes);
+  EXPECT_EQ(static_cast<uint64_t>(info.st_blocks) * 512, kPage);
+  EXPECT_TRUE(pages.has_value());
+}
+
+TEST_F(PagesAroundPartTest, AreThoseThatTheWholeBlockLeadsTo) {
+  for (const uint64_t bytes : {kBytes, kBytes - 16, kBytes - 17, kBytes - 2000}) {
+    const Block block(static_cast<char*>(std::malloc(bytes)), std::free);
+    const auto part = PagesAroundPart(Address(block.get()) + bytes / 2, 1);
+    const auto whole = PagesOfBlock(Address(block.get()), bytes);
+    const auto front = PagesOfBlock(Address(block.get()), kPage);
+    ASSERT_TRUE(part && whole && front) << bytes;
+    EXPECT_EQ(part->offset, whole->offset);
+    EXPECT_EQ(part->length, whole->length) << bytes;
+    EXPECT_EQ(part->length, front->length);
+  }
 }
 
 TEST_F(PagesAroundPartTest, AreRefusedPastTheBlock) {
