@@ -14,7 +14,6 @@
 #include "connectors/nixl/agent/lease.h"
 #include "connectors/nixl/agent/private_blocks.h"
 #include "lib/base/mutex.h"
-#include "lib/base/unique_fd.h"
 
 namespace gantry::nixl {
 
@@ -37,11 +36,12 @@ class LocalMemory {
   const MemoryType type_;
   mutable Mutex mutex_;
   std::shared_ptr<Lease> lease_ GUARDED_BY(mutex_);
-  UniqueFd adopted_ GUARDED_BY(mutex_);   // of private memory: outlives leases
-  ArenaHandle arena_ GUARDED_BY(mutex_);  // null: the memory is a GPU's
+  BlockDescriptor adopted_ GUARDED_BY(mutex_);  // null: it was no private memory
+  ArenaHandle arena_ GUARDED_BY(mutex_);        // null: the memory is a GPU's
   BufferHandle buffer_ GUARDED_BY(mutex_);
   std::map<uint64_t, BufferHandle> layouts_ GUARDED_BY(mutex_);  // by the length of their blocks
   bool is_ending_ GUARDED_BY(mutex_) = false;                    // it is withdrawn, or is to be
+  bool is_stale_ GUARDED_BY(mutex_) = false;  // it was freed: never registered again
 };
 using LocalMemoryPointer = std::shared_ptr<LocalMemory>;
 
@@ -52,7 +52,8 @@ class LocalMemoryTable {
 
   Result<LocalMemoryPointer> Register(const std::shared_ptr<Lease>& lease, const BasicDesc& memory,
                                       MemoryType type);
-  // An error while transfers of others use it still: it may be called again.
+  // An error while transfers of others use it still, or while the sidecar stands still. It may be
+  // called again, and RegisterMissing does so.
   Status Unregister(const LocalMemoryPointer& memory);
   // Offers the blocks of registrations beside them, under LayoutName. Names that are none, and
   // lengths that do not fit, are left out.
@@ -60,7 +61,7 @@ class LocalMemoryTable {
              std::span<const std::string> buffers);
   // All of it once more, at another lease. What fails is logged, and is missing.
   void RegisterAll(const std::shared_ptr<Lease>& lease);
-  // Tries again what is missing. Returns whether all is there.
+  // Tries again what is missing or was not unregistered. Returns whether all is well.
   bool RegisterMissing(const std::shared_ptr<Lease>& lease);
 
  private:
@@ -70,6 +71,11 @@ class LocalMemoryTable {
     std::weak_ptr<gantry_arena> arena;
   };
 
+  Status Withdraw(LocalMemory& memory, uint64_t drain_ms);
+  // Returns true where nothing is left to be unregistered.
+  bool WithdrawEnding();
+  // Returns false where it is to be tried again.
+  bool BindAgain(const std::shared_ptr<Lease>& lease, LocalMemory& memory) REQUIRES(mutex_);
   Status Bind(const std::shared_ptr<Lease>& lease, LocalMemory& memory) REQUIRES(mutex_);
   void OfferOne(const std::shared_ptr<Lease>& lease, uint64_t block_bytes, LocalMemory& memory)
       REQUIRES(mutex_);
@@ -83,9 +89,9 @@ class LocalMemoryTable {
   static std::string NamePrefix();
 
   std::atomic<bool> has_missing_{false};
+  std::atomic<uint64_t> made_{0};
+  PrivateBlocks private_;
   Mutex mutex_;
-  PrivateBlocks private_ GUARDED_BY(mutex_);
-  uint64_t made_ GUARDED_BY(mutex_) = 0;
   std::map<std::string, LocalMemoryPointer> all_ GUARDED_BY(mutex_);  // by buffer
   std::map<uintptr_t, KnownArena> arenas_ GUARDED_BY(mutex_);         // by address
 };
