@@ -1,5 +1,6 @@
 """One process with one NIXL agent, told by its standard input what to do. agents.py has the other end."""
 
+import ctypes
 import fcntl
 import importlib
 import mmap
@@ -111,6 +112,9 @@ class AgentCommands:
     def free(self, name):
         del self.memories[name]
 
+    def rename(self, name, to):
+        self.memories[to] = self.memories.pop(name)
+
     def inode(self, name):
         """The file behind a memory, 0 where there is none."""
         address = self.memories[name].address
@@ -124,6 +128,17 @@ class AgentCommands:
         memory = self.memories[name]
         self.registrations[registration or name] = self.agent.register_memory(
             [(memory.address + offset, size, 0, "")], memory.segment, backends=self.backends)
+
+    def pin(self, name):
+        """Pins a page of the memory for a device, as RDMA does: io_uring stands for one. The kernel's answers, -1 for a refusal."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        setup, register, register_buffers = 425, 427, 0
+        self.ring = libc.syscall(setup, 1, ctypes.create_string_buffer(120))
+        place = (ctypes.c_uint64 * 2)(self.memories[name].address // mmap.PAGESIZE * mmap.PAGESIZE, mmap.PAGESIZE)
+        return self.ring, libc.syscall(register, self.ring, register_buffers, place, 1)
+
+    def unpin(self):
+        os.close(self.ring)
 
     def deregister(self, name):
         self.agent.deregister_memory(self.registrations.pop(name))

@@ -94,7 +94,10 @@ def nixl_with_plugin(environment, folder):
     packages = next((environment / "venv" / "lib").glob("python*/site-packages"))
     for source in [*packages.glob("nixl*"), *packages.glob(".nixl*")]:
         subprocess.run(["cp", "-rs", source, place], check=True)
-    for plugins in place.glob(".nixl_cu*.mesonpy.libs/plugins"):
+    folders = list(place.glob(".nixl_cu*.mesonpy.libs/plugins"))
+    assert folders, f"{packages} has no folder of NIXL's plugins"
+    for plugins in folders:
+        (plugins / PLUGIN.name).unlink(missing_ok=True)  # a link there leads into the environment that others use
         shutil.copy(PLUGIN, plugins)
     yield place
     shutil.rmtree(place)
