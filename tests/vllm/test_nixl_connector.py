@@ -60,10 +60,31 @@ def reads(pair):
         return 0
 
 
+def failed_reads(pair):
+    """How many reads vLLM has counted as failed. It has no such series before the first one."""
+    try:
+        return pair.decode.metric("vllm:nixl_num_failed_transfers_total")
+    except AssertionError:
+        return 0
+
+
+def bytes_by_shm(sidecar):
+    """The bytes that a sidecar has moved by shm for reads."""
+    series = 'gantry_transfer_bytes_total{op="read",path="shm"} '
+    lines = sidecar.ask("GET", "/metrics")[1].splitlines()
+    return sum(float(line.removeprefix(series)) for line in lines if line.startswith(series))
+
+
 def all_are_right(pair, expected):
     for name in NAMES:
         assert pair.complete(PROMPTS[name]) == expected[name]
     assert pair.complete_together([PROMPTS[name] for name in TOGETHER_NAMES]) == [expected[name] for name in TOGETHER_NAMES]
+
+
+def every_prompt_was_read(pair):
+    """The tokens alone do not say so: the decoder computes a prompt whose read failed."""
+    wait_for(lambda: reads(pair) >= len(NAMES + TOGETHER_NAMES), lambda: f"the reads are counted: {reads(pair)}, {failed_reads(pair)} failed")
+    assert (reads(pair), failed_reads(pair)) == (len(NAMES + TOGETHER_NAMES), 0)
 
 
 def read_again(pair, expected, salt):
@@ -77,12 +98,13 @@ def test_ucx_gives_the_same_tokens(environment, folder, forks, expected):
     """First, so that the engines of the other cases are not there yet."""
     with running(environment, folder, forks, "UCX") as pair:
         all_are_right(pair, expected)
-        wait_for(lambda: reads(pair) >= TOGETHER, "the reads are counted")
+        every_prompt_was_read(pair)
 
 
 def test_prompts_are_read_over_shm(nixl_pair, expected):
     all_are_right(nixl_pair, expected)
-    wait_for(lambda: reads(nixl_pair) >= TOGETHER, "the reads are counted")
+    every_prompt_was_read(nixl_pair)
+    assert bytes_by_shm(nixl_pair.decode_sidecar) == nixl_pair.decode.metric("vllm:nixl_bytes_transferred_sum")
     assert "take the path shm" in nixl_pair.decode.log
     for engine in (nixl_pair.prefill, nixl_pair.decode):
         assert engine.log.count("is adopted: it is shared memory from now on") == 1
@@ -112,10 +134,14 @@ def test_a_sidecar_dies_between_two_requests(nixl_pair, expected, side):
 
 @pytest.mark.parametrize("side", [0, 1], ids=["prefill", "decode"])
 def test_a_sidecar_dies_in_the_middle_of_a_read(nixl_pair, expected, side):
-    """The decoder's copy workers stand still meanwhile, and end with their sidecar: then the bytes never come."""
+    """The decoder's copy workers stand still meanwhile.
+
+    With the decoder's sidecar they end, so that the read fails and the decoder computes the prompt. Without the prefiller's they go on and have
+    its memory mapped: the read may still succeed, or fail. No token is wrong in either case.
+    """
     sidecar = (nixl_pair.prefill_sidecar, nixl_pair.decode_sidecar)[side]
     read_again(nixl_pair, expected, f"before the middle {side}")
-    params = nixl_pair.offer(PROMPTS["killed"], salt=f"middle {side}")
+    params, failed = nixl_pair.offer(PROMPTS["killed"], salt=f"middle {side}"), failed_reads(nixl_pair)
     standing = copy_workers_of(nixl_pair.decode_sidecar)
     stand_still(standing)
     try:
@@ -130,5 +156,7 @@ def test_a_sidecar_dies_in_the_middle_of_a_read(nixl_pair, expected, side):
             assert answer.result()[0] == expected["killed"]
     finally:
         go_on(standing)
+    if side == 1:
+        wait_for(lambda: failed_reads(nixl_pair) > failed, "the failed read is counted")
     read_again(nixl_pair, expected, f"after the middle {side}")
     assert nixl_pair.prefill.healthy() and nixl_pair.decode.healthy()
