@@ -238,6 +238,28 @@ std::vector<ByteRange> MappingsAround(uint64_t address, uint64_t end) {
   return found;
 }
 
+// Returns the mapping of the block that an earlier call has made shared, where this process still
+// has its descriptor. What peers have written there since does not count.
+std::optional<ByteRange> SharedBlockAround(uint64_t address, uint64_t end) {
+  std::ifstream maps("/proc/self/maps");
+  std::optional<host::OwnMapping> run;
+  for (const host::OwnMapping& each : host::ReadMappings(maps, 0, UINT64_MAX)) {
+    const bool continues = run && each.begin == run->end && each.inode == run->inode &&
+                           each.device == run->device &&
+                           each.offset - run->offset == each.begin - run->begin;
+    if (continues) {
+      run->end = each.end;
+    } else if (run && run->end > address) {
+      break;
+    } else {
+      run = host::WasReplaced(each) ? std::optional(each) : std::nullopt;
+    }
+  }
+  const bool has_range = run && run->begin <= address && run->end >= end;
+  if (!has_range || run->offset != 0 || !host::DescriptorOf(*run).valid()) return std::nullopt;
+  return ByteRange{run->begin, run->end - run->begin};
+}
+
 Status CheckMallocIsOfGlibc(uint64_t address, uint64_t bytes) {
   if (MallocIsOfGlibc()) return {};
   return Fail(ErrorCode::kNotExportable,
@@ -272,6 +294,7 @@ Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
 Result<ByteRange> PagesAroundPart(uint64_t address, uint64_t bytes) {
   RETURN_IF_ERROR(WholePages(address, bytes));
   RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
+  if (const auto shared = SharedBlockAround(address, address + bytes)) return *shared;
   const auto found = MappingsAround(address, address + bytes);
   if (found.size() == 1) return found.front();
   return NoBlock(address, bytes);

@@ -14,7 +14,8 @@ namespace gantry::client {
 Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes);
 
 // Returns the mapping of the block that the range is a part of. Its header is looked for where
-// written pages begin. kNotExportable also where two headers fit: one of them is data.
+// written pages begin. kNotExportable also where two headers fit: one of them is data. A block that
+// was adopted, and whose descriptor is open, is found by that.
 Result<ByteRange> PagesAroundPart(uint64_t address, uint64_t bytes);
 
 // Returns the range, which the caller has mapped. kNotExportable unless it is whole pages.

@@ -84,6 +84,9 @@ TEST_F(PagesAroundPartTest, AreFoundWhenTheBlockIsShared) {
   ASSERT_TRUE(again.has_value()) << again.error().message;
   EXPECT_EQ(again->offset, pages.offset);
   EXPECT_EQ(again->length, pages.length);
+  PutHeader(block, 100, 200);  // as a peer might
+  EXPECT_EQ(PagesAround(block, 150 * kPage, kPage).value_or(ByteRange{}).length, pages.length);
+  EXPECT_FALSE(PagesAround(block, kBytes / 2, kBytes).has_value());
 }
 
 TEST_F(PagesAroundPartTest, AreRefusedWhereBytesLookLikeAnotherHeader) {
