@@ -32,6 +32,21 @@ bool HasOtherHolders(gantry_arena& handle) {
   return handle.arena->holders > 0;
 }
 
+Result<PrivateMemory::Kind> KindOf(uint32_t flags) {
+  switch (flags) {
+    case 0:
+      return PrivateMemory::Kind::kBlockOfMalloc;
+    case GANTRY_OWN_MAPPING:
+      return PrivateMemory::Kind::kOwnMapping;
+    case GANTRY_PART_OF_BLOCK:
+      return PrivateMemory::Kind::kPartOfBlock;
+    default:
+      break;
+  }
+  return Fail(ErrorCode::kInvalidArgument, "there are no flags " + std::to_string(flags),
+              "GANTRY_OWN_MAPPING, GANTRY_PART_OF_BLOCK or 0", "flags");
+}
+
 // nullopt: all buffers of the workload.
 Result<std::optional<std::vector<std::string>>> NamesOf(gantry_buffer* const* buffers,
                                                         size_t count) {
@@ -178,12 +193,7 @@ gantry_error* gantry_arena_adopt_private(gantry_client* client, void* address, u
                                          uint32_t flags, gantry_arena** arena) {
   return EnterObject(client, [&]() -> Status {
     if (arena == nullptr) return Missing("arena");
-    if ((flags & ~GANTRY_OWN_MAPPING) != 0) {
-      return Fail(ErrorCode::kInvalidArgument, "there are no flags " + std::to_string(flags),
-                  "GANTRY_OWN_MAPPING or 0", "flags");
-    }
-    const auto kind =
-        flags == 0 ? PrivateMemory::Kind::kBlockOfMalloc : PrivateMemory::Kind::kOwnMapping;
+    ASSIGN_OR_RETURN(const auto kind, KindOf(flags));
     if (client->session->link().is_closed()) return Fail(SidecarLink::Closed());
     auto handle = std::make_unique<gantry_arena>();
     handle->session = client->session;

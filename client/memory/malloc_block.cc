@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,31 +83,54 @@ bool MallocIsOfGlibc() {
 
 // Reads memory that may not be there. The system call itself is made: sanitizers would take the
 // library's function for an access in front of a block. A pipe has no limit of file sizes.
-bool ReadIfMapped(uint64_t address, void* to, size_t bytes) {
+bool ReadIfMapped(std::span<const iovec> places, void* to, size_t bytes) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
   const UniqueFd from(ends[0]);
   const UniqueFd into(ends[1]);
   const auto all = static_cast<ssize_t>(bytes);
-  return ::syscall(SYS_write, into.get(), address, bytes) == all &&
+  return ::syscall(SYS_writev, into.get(), places.data(), places.size()) == all &&
          ::read(from.get(), to, bytes) == all;
 }
 
-// Its header in front of the block tells where the mapping begins and ends. This is the layout up
-// to glibc 2.42 at least; blocks with another one are refused.
-bool HasMappingOfItsOwn(uint64_t address, uint64_t end) {
-  struct Header {
-    uint64_t before;  // bytes of the mapping in front of this header
-    uint64_t size;    // from this header to the mapping's end, and three bits
-  } header = {};
+bool ReadIfMapped(uint64_t address, void* to, size_t bytes) {
+  const iovec place = {reinterpret_cast<void*>(address), bytes};
+  return ReadIfMapped({&place, 1}, to, bytes);
+}
+
+// In front of a block. This is the layout up to glibc 2.42 at least; blocks with another one are
+// refused.
+struct Header {
+  uint64_t before;  // bytes of the mapping in front of this header
+  uint64_t size;    // from this header to the mapping's end, and three bits
+};
+
+// Returns the mapping that the header at this address tells of, where it has [address, end).
+std::optional<ByteRange> MappingBy(const Header& header, uint64_t at, uint64_t end) {
   constexpr uint64_t kBits = 7;
   constexpr uint64_t kIsMapped = 2;
-  const uint64_t at = address - sizeof(header);
-  if (address < sizeof(header) || !ReadIfMapped(at, &header, sizeof(header))) return false;
   uint64_t mapping_end = 0;
-  return (header.size & kBits) == kIsMapped && header.before <= at &&
-         EndOf(at, header.size & ~kBits, &mapping_end) && mapping_end >= end &&
-         (at - header.before) % host::PageBytes() == 0 && mapping_end % host::PageBytes() == 0;
+  if ((header.size & kBits) != kIsMapped || header.before > at) return std::nullopt;
+  if (!EndOf(at, header.size & ~kBits, &mapping_end) || mapping_end < end) return std::nullopt;
+  const uint64_t begin = at - header.before;
+  if (begin % host::PageBytes() != 0 || mapping_end % host::PageBytes() != 0) return std::nullopt;
+  return ByteRange{begin, mapping_end - begin};
+}
+
+// Returns the mapping of the block that begins at the address, where it has one of its own. The
+// mapping begins with a header, too, which tells the same.
+std::optional<ByteRange> MappingOfBlock(uint64_t address, uint64_t end) {
+  Header header = {};
+  const uint64_t at = address - sizeof(header);
+  if (address < sizeof(header) || !ReadIfMapped(at, &header, sizeof(header))) return std::nullopt;
+  const auto mapping = MappingBy(header, at, end);
+  if (!mapping || !ReadIfMapped(mapping->offset, &header, sizeof(header))) return std::nullopt;
+  const auto whole = header.before == 0 ? MappingBy(header, mapping->offset, end) : std::nullopt;
+  return whole && whole->length == mapping->length ? mapping : std::nullopt;
+}
+
+uint64_t PageAfter(uint64_t address) {
+  return address - address % host::PageBytes() + host::PageBytes();
 }
 
 Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
@@ -119,19 +146,131 @@ Result<ByteRange> WholePages(uint64_t address, uint64_t bytes) {
   return ByteRange{first, padded - padded % host::PageBytes() - first};
 }
 
-}  // namespace
-
-Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
-  ASSIGN_OR_RETURN(const ByteRange pages, WholePages(address, bytes));
-  if (!MallocIsOfGlibc()) {
-    return Fail(ErrorCode::kNotExportable,
-                "malloc of this process is not glibc's, and keeps pages that are freed: " +
-                    RangeText(address, bytes) + " is not adopted",
-                "use an arena (gantry_arena_create, Client.arena), or memory of mmap "
-                "(GANTRY_OWN_MAPPING)",
-                "address");
+// Returns the mappings of plain private memory, without a hole, up to the one that has the address.
+// Memory that an earlier call has made shared counts as private.
+std::vector<host::OwnMapping> PrivateMemoryUpTo(uint64_t address) {
+  std::ifstream maps("/proc/self/maps");
+  std::vector<host::OwnMapping> run;
+  for (host::OwnMapping& each : host::ReadMappings(maps, 0, address + 1)) {
+    const bool is_plain = each.access == "rw-p" && each.inode == 0;
+    if (!run.empty() && run.back().end != each.begin) run.clear();
+    if (is_plain || host::WasReplaced(each)) {
+      run.push_back(std::move(each));
+    } else {
+      run.clear();
+    }
   }
-  if (HasMappingOfItsOwn(address, address + bytes)) return pages;
+  if (run.empty() || run.back().end <= address) run.clear();
+  return run;
+}
+
+constexpr uint64_t kPagesAtOnce = 8192;
+
+// Returns the pages of [begin, end), kPagesAtOnce at most, that somebody has written, the last one
+// first. To look at others would allocate them.
+std::vector<uint64_t> WrittenPages(uint64_t begin, uint64_t end) {
+  constexpr uint64_t kWritten = uint64_t{3} << 62;  // present, or swapped out
+  const UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  // They count as written where the kernel does not tell.
+  std::vector<uint64_t> entries((end - begin) / host::PageBytes(), kWritten);
+  [[maybe_unused]] const ssize_t got =
+      ::pread(pagemap.get(), entries.data(), entries.size() * sizeof(uint64_t),
+              static_cast<off_t>(begin / host::PageBytes() * sizeof(uint64_t)));
+  std::vector<uint64_t> pages;
+  for (uint64_t i = entries.size(); i-- > 0;) {
+    if ((entries[i] & kWritten) != 0) pages.push_back(begin + i * host::PageBytes());
+  }
+  return pages;
+}
+
+// Reads the headers at these pages, which become fewer where one of them cannot be read: those
+// behind it are left out. Guard regions of madvise are such pages.
+std::vector<Header> HeadersAt(std::span<const uint64_t> pages) {
+  std::vector<iovec> places;
+  places.reserve(pages.size());
+  for (const uint64_t page : pages) {
+    places.push_back({reinterpret_cast<void*>(page), sizeof(Header)});
+  }
+  std::vector<Header> headers(pages.size());
+  if (ReadIfMapped(places, headers.data(), pages.size() * sizeof(Header))) return headers;
+  size_t count = 0;
+  while (count < pages.size() && ReadIfMapped(pages[count], &headers[count], sizeof(Header))) {
+    ++count;
+  }
+  headers.resize(count);
+  return headers;
+}
+
+// Adds what headers at these pages tell of mappings that have the address and end there or later.
+// Returns false where a page cannot be read.
+bool AddMappings(std::span<const uint64_t> pages, uint64_t end, std::vector<ByteRange>* found) {
+  constexpr size_t kAtOnce = 256;  // their headers fill one page, which any pipe has
+  while (!pages.empty()) {
+    const auto some = pages.first(std::min(pages.size(), kAtOnce));
+    const std::vector<Header> headers = HeadersAt(some);
+    for (size_t i = 0; i < headers.size(); ++i) {
+      if (headers[i].before != 0) continue;
+      if (const auto mapping = MappingBy(headers[i], some[i], end)) found->push_back(*mapping);
+    }
+    if (headers.size() < some.size()) return false;
+    pages = pages.subspan(some.size());
+  }
+  return true;
+}
+
+// Looks where pages begin for headers of blocks that have [address, end). One of them is the
+// block's. Bytes that somebody has written may look the same. No block has a page that cannot be
+// read, so that none begins in front of one.
+std::vector<ByteRange> MappingsAround(uint64_t address, uint64_t end) {
+  std::vector<ByteRange> found;
+  const std::vector<host::OwnMapping> run = PrivateMemoryUpTo(address);
+  for (auto each = run.rbegin(); each != run.rend(); ++each) {
+    uint64_t begin = 0;
+    for (uint64_t top = std::min(each->end, PageAfter(address)); top > each->begin; top = begin) {
+      begin = std::max(each->begin, top - std::min(top, kPagesAtOnce * host::PageBytes()));
+      std::vector<uint64_t> pages = WrittenPages(begin, top);
+      // The kernel may show none in a file whose page was swapped out.
+      const bool has_first = !pages.empty() && pages.back() == begin;
+      if (begin == each->begin && !has_first) pages.push_back(begin);
+      if (!AddMappings(pages, end, &found)) return found;
+    }
+  }
+  return found;
+}
+
+// Returns the mapping of the block that an earlier call has made shared, where this process still
+// has its descriptor. What peers have written there since does not count.
+std::optional<ByteRange> SharedBlockAround(uint64_t address, uint64_t end) {
+  std::ifstream maps("/proc/self/maps");
+  std::optional<host::OwnMapping> run;
+  for (const host::OwnMapping& each : host::ReadMappings(maps, 0, UINT64_MAX)) {
+    const bool continues = run && each.begin == run->end && each.inode == run->inode &&
+                           each.device == run->device &&
+                           each.offset - run->offset == each.begin - run->begin;
+    if (continues) {
+      run->end = each.end;
+    } else if (run && run->end > address) {
+      break;
+    } else {
+      run = host::WasReplaced(each) ? std::optional(each) : std::nullopt;
+    }
+  }
+  const bool has_range = run && run->begin <= address && run->end >= end;
+  if (!has_range || run->offset != 0 || !host::DescriptorOf(*run).valid()) return std::nullopt;
+  return ByteRange{run->begin, run->end - run->begin};
+}
+
+Status CheckMallocIsOfGlibc(uint64_t address, uint64_t bytes) {
+  if (MallocIsOfGlibc()) return {};
+  return Fail(ErrorCode::kNotExportable,
+              "malloc of this process is not glibc's, and keeps pages that are freed: " +
+                  RangeText(address, bytes) + " is not adopted",
+              "use an arena (gantry_arena_create, Client.arena), or memory of mmap "
+              "(GANTRY_OWN_MAPPING)",
+              "address");
+}
+
+tl::unexpected<Error> NoBlock(uint64_t address, uint64_t bytes) {
   return Fail(ErrorCode::kNotExportable,
               RangeText(address, bytes) +
                   " is no block that malloc has mapped by itself, so its pages may hold other "
@@ -141,6 +280,24 @@ Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
               "(GANTRY_OWN_MAPPING, mmap.mmap); or use an arena (gantry_arena_create, "
               "Client.arena)",
               "address");
+}
+
+}  // namespace
+
+Result<ByteRange> PagesOfBlock(uint64_t address, uint64_t bytes) {
+  RETURN_IF_ERROR(WholePages(address, bytes));
+  RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
+  if (const auto mapping = MappingOfBlock(address, address + bytes)) return *mapping;
+  return NoBlock(address, bytes);
+}
+
+Result<ByteRange> PagesAroundPart(uint64_t address, uint64_t bytes) {
+  RETURN_IF_ERROR(WholePages(address, bytes));
+  RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
+  if (const auto shared = SharedBlockAround(address, address + bytes)) return *shared;
+  const auto found = MappingsAround(address, address + bytes);
+  if (found.size() == 1) return found.front();
+  return NoBlock(address, bytes);
 }
 
 Result<ByteRange> PagesOfMapping(uint64_t address, uint64_t bytes) {

@@ -20,12 +20,11 @@
 #include "lib/gpu/loaded_gpu_pointers.h"
 #include "lib/gpu/memory_origin.h"
 #include "lib/host/memory_room.h"
+#include "lib/host/own_mappings.h"
 
 namespace gantry::client {
 namespace {
 
-constexpr char kFileName[] = "gantry-private";
-constexpr std::string_view kShownName = "/memfd:gantry-private";
 constexpr uint64_t kSliceBytes = uint64_t{64} << 20;
 // Sparse bytes behind the pages, for realloc: it moves the mapping, and lets it grow.
 constexpr uint64_t kGrowthBytes = uint64_t{1} << 45;
@@ -54,10 +53,6 @@ constexpr RefusedKind kRefusedKinds[] = {
     {"gd", "is a stack", kUseArena},
 };
 
-bool WasReplaced(const host::OwnMapping& mapping) {
-  return mapping.is_shared() && mapping.name.starts_with(kShownName);
-}
-
 tl::unexpected<Error> Refused(const host::OwnMapping& mapping, const std::string& what,
                               const char* way_out) {
   const std::string name = mapping.name.empty() ? "" : " ('" + mapping.name + "')";
@@ -71,7 +66,7 @@ Status CheckKind(const host::OwnMapping& mapping) {
   for (const RefusedKind& kind : kRefusedKinds) {
     if (mapping.has(kind.flag)) return Refused(mapping, kind.what, kind.way_out);
   }
-  if (WasReplaced(mapping)) return {};
+  if (host::WasReplaced(mapping)) return {};
   if (mapping.is_shared()) {
     return Refused(mapping, "is shared already, behind private memory",
                    "adopt each mapping by itself");
@@ -144,7 +139,7 @@ Result<std::optional<SharedPages>> FindShared(const ByteRange& pages,
   bool all = true;
   const host::OwnMapping& first = mappings.front();
   for (const host::OwnMapping& each : mappings) {
-    UniqueFd fd = WasReplaced(each) ? host::DescriptorOf(each) : UniqueFd();
+    UniqueFd fd = host::WasReplaced(each) ? host::DescriptorOf(each) : UniqueFd();
     const bool continues = each.inode == first.inode && each.device == first.device &&
                            each.offset - first.offset == each.begin - first.begin;
     all = all && fd.valid() && continues;
@@ -179,7 +174,7 @@ Result<UniqueFd> NewFile(uint64_t bytes) {
                 "Client.arena)",
                 "bytes");
   }
-  UniqueFd fd = NewMemfd(kFileName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  UniqueFd fd = NewMemfd(host::kReplacedPagesFile, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (!fd.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "memfd_create", errno));
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "sizing a memfd", errno));

@@ -8,7 +8,6 @@
 #include "lib/base/byte_range.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
-#include "lib/host/own_mappings.h"
 
 namespace gantry::client {
 

@@ -7,6 +7,21 @@
 #include "lib/host/mapped_file.h"
 
 namespace gantry::client {
+namespace {
+
+Result<ByteRange> PagesOf(uint64_t address, uint64_t bytes, PrivateMemory::Kind kind) {
+  switch (kind) {
+    case PrivateMemory::Kind::kOwnMapping:
+      return PagesOfMapping(address, bytes);
+    case PrivateMemory::Kind::kPartOfBlock:
+      return PagesAroundPart(address, bytes);
+    case PrivateMemory::Kind::kBlockOfMalloc:
+      break;
+  }
+  return PagesOfBlock(address, bytes);
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Arena>> PrivateMemory::HoldAgain(const std::vector<Extent>& extents) {
   const auto is_adopted = [](const Extent& extent) { return extent.arena->holders > 0; };
@@ -30,8 +45,7 @@ Result<std::shared_ptr<Arena>> PrivateMemory::Adopt(void* address, uint64_t byte
   if (located.error().code != ErrorCode::kNotExportable) return Fail(located.error());
   const auto at = reinterpret_cast<uintptr_t>(address);
   if (IsSharedMapping(at)) return AdoptShared(at, bytes);
-  ASSIGN_OR_RETURN(const ByteRange pages,
-                   kind == Kind::kOwnMapping ? PagesOfMapping(at, bytes) : PagesOfBlock(at, bytes));
+  ASSIGN_OR_RETURN(const ByteRange pages, PagesOf(at, bytes, kind));
   ASSIGN_OR_RETURN(const SharedPages shared, SharePages(pages));
   ASSIGN_OR_RETURN(auto arena, add_arena_(shared.fd.get(), shared.bytes,
                                           reinterpret_cast<void*>(shared.address)));

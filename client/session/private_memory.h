@@ -24,7 +24,7 @@ class PrivateMemory {
   PrivateMemory(MemoryLocator& locator, AddArena add_arena)
       : locator_(locator), add_arena_(std::move(add_arena)) {}
 
-  enum class Kind { kBlockOfMalloc, kOwnMapping };
+  enum class Kind { kBlockOfMalloc, kPartOfBlock, kOwnMapping };
   // Adopts memory in place, and adds a holder to its arena. Null: the memory is in arenas that
   // others made or on a GPU, and needs no adoption.
   Result<std::shared_ptr<Arena>> Adopt(void* address, uint64_t bytes, Kind kind) EXCLUDES(mutex_);

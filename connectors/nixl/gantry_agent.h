@@ -43,7 +43,11 @@ class GantryAgent {
 
  private:
   GantryAgent(const PluginConfig& config, std::string name)
-      : config_(config), name_(std::move(name)), workload_(WorkloadOf(name_)), views_(memory_) {}
+      : config_(config),
+        name_(std::move(name)),
+        workload_(WorkloadOf(name_)),
+        memory_(config_.adopts_private),
+        views_(memory_) {}
 
   // A text of several parts is waited for, so that its receiver has it, or the engine an error.
   Status SendParts(const Lease& lease, const AgentCard& target,

@@ -16,7 +16,8 @@ constexpr size_t kRangesMin = 32;
 
 // Runs `work`, which returns a Status or a NixlStatus. `what` begins the line of its failure.
 template <typename Work>
-NixlStatus Guard(const char* what, Work work) noexcept {
+NixlStatus Guard(const char* what, Work work,
+                 NixlStatus (*status_of)(const Error&) = StatusOf) noexcept {
   try {
     try {
       if constexpr (std::is_same_v<decltype(work()), NixlStatus>) {
@@ -26,7 +27,7 @@ NixlStatus Guard(const char* what, Work work) noexcept {
         if (done) return NixlStatus::kSuccess;
         static log::RateLimiter limiter;  // one for each caller of this template
         plugin_log::Seldom(limiter, what, done.error());
-        return StatusOf(done.error());
+        return status_of(done.error());
       }
     } catch (const std::exception& failure) {
       plugin_log::Warning(what + std::string(": ") + failure.what());
@@ -44,23 +45,25 @@ NixlEngine::NixlEngine(const InitParams& params, std::unique_ptr<GantryAgent> ag
 
 NixlStatus NixlEngine::registerMem(const BlobDesc& memory, const MemoryType& type,
                                    BackendMd*& out) {
-  return Guard("memory is not registered", [&]() -> Status {
+  const auto work = [&]() -> Status {
     ASSIGN_OR_RETURN(const auto lease, agent_->lease());
     ASSIGN_OR_RETURN(auto registered, agent_->memory().Register(lease, memory, type));
     out = new LocalMd(std::move(registered));
     return {};
-  });
+  };
+  return Guard("memory is not registered", work, StatusOfOwn);
 }
 
 NixlStatus NixlEngine::deregisterMem(BackendMd* memory) {
-  return Guard("memory is not unregistered", [&]() -> Status {
+  const auto work = [&]() -> Status {
     auto* local = static_cast<LocalMd*>(memory);
-    // NIXL forgets it after an error all the same. The sidecar goes on, and keeps the memory mapped
-    // until it is unused.
+    // NIXL forgets it after an error all the same. The keeper tries again until the memory is
+    // unused.
     RETURN_IF_ERROR(agent_->memory().Unregister(local->memory()));
     delete local;
     return {};
-  });
+  };
+  return Guard("memory is not unregistered", work, StatusOfOwn);
 }
 
 NixlStatus NixlEngine::connect(const std::string& agent) {

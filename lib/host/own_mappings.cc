@@ -96,6 +96,11 @@ bool StandsFor(int fd, const OwnMapping& mapping) {
   return ::fstat(fd, &info) == 0 && info.st_ino == mapping.inode && info.st_dev == mapping.device;
 }
 
+bool WasReplaced(const OwnMapping& mapping) {
+  static const std::string kShownName = std::string("/memfd:") + kReplacedPagesFile;
+  return mapping.is_shared() && mapping.name.starts_with(kShownName);
+}
+
 UniqueFd DescriptorOf(const OwnMapping& mapping) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   UniqueFd readable;

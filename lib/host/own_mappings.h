@@ -40,6 +40,10 @@ Result<std::vector<OwnMapping>> FlaggedMappingsOf(uint64_t begin, uint64_t end);
 // Returns true when the descriptor is of the mapped file.
 bool StandsFor(int fd, const OwnMapping& mapping);
 
+// The memfd that takes the place of private pages which the client library adopts.
+constexpr const char* kReplacedPagesFile = "gantry-private";
+bool WasReplaced(const OwnMapping& mapping);
+
 // Returns a duplicate of a descriptor of this process that stands for the mapped file; one that
 // can write where there is one. Not valid: no such descriptor is open.
 UniqueFd DescriptorOf(const OwnMapping& mapping);

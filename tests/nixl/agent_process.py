@@ -1,5 +1,6 @@
 """One process with one NIXL agent, told by its standard input what to do. agents.py has the other end."""
 
+import ctypes
 import fcntl
 import importlib
 import mmap
@@ -36,6 +37,8 @@ class ArenaMemory:
 
 
 class PrivateMemory(ArenaMemory):
+    """A block of malloc."""
+
     def __init__(self, size):
         self.array = numpy.zeros(size, dtype=numpy.uint8)
         self.address = self.array.ctypes.data
@@ -106,10 +109,36 @@ class AgentCommands:
     def read(self, name, offset, size):
         return self.memories[name].read(offset, size)
 
-    def register(self, name, offset, size):
+    def free(self, name):
+        del self.memories[name]
+
+    def rename(self, name, to):
+        self.memories[to] = self.memories.pop(name)
+
+    def inode(self, name):
+        """The file behind a memory, 0 where there is none."""
+        address = self.memories[name].address
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            begin, end = (int(number, 16) for number in line.split()[0].split("-"))
+            if begin <= address < end:
+                return int(line.split()[4])
+        raise ValueError(f"{name} is not mapped")
+
+    def register(self, name, offset, size, registration=None):
         memory = self.memories[name]
-        self.registrations[name] = self.agent.register_memory([(memory.address + offset, size, 0, "")], memory.segment,
-                                                              backends=self.backends)
+        self.registrations[registration or name] = self.agent.register_memory(
+            [(memory.address + offset, size, 0, "")], memory.segment, backends=self.backends)
+
+    def pin(self, name):
+        """Pins a page of the memory for a device, as RDMA does: io_uring stands for one. The kernel's answers, -1 for a refusal."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        setup, register, register_buffers = 425, 427, 0
+        self.ring = libc.syscall(setup, 1, ctypes.create_string_buffer(120))
+        place = (ctypes.c_uint64 * 2)(self.memories[name].address // mmap.PAGESIZE * mmap.PAGESIZE, mmap.PAGESIZE)
+        return self.ring, libc.syscall(register, self.ring, register_buffers, place, 1)
+
+    def unpin(self):
+        os.close(self.ring)
 
     def deregister(self, name):
         self.agent.deregister_memory(self.registrations.pop(name))

@@ -25,8 +25,11 @@ def install(environment, wheel, folder):
     place = Path(folder) / wheel
     if not place.exists():
         subprocess.run(["cp", "-rs", environment / wheel, place], check=True)
-        for plugins in place.glob(".nixl_cu*.mesonpy.libs/plugins"):
-            shutil.copy(PLUGIN, plugins / PLUGIN.name)
+        folders = list(place.glob(".nixl_cu*.mesonpy.libs/plugins"))
+        assert folders, f"{wheel} has no folder of plugins"
+        for plugins in folders:
+            (plugins / PLUGIN.name).unlink(missing_ok=True)  # a link there leads into the environment that others use
+            shutil.copy(PLUGIN, plugins)
     return place
 
 

@@ -1,9 +1,11 @@
 """Bytes and notifications between two agents with a sidecar each."""
 
 import os
+import re
+import signal
 
 import pytest
-from agents import NEWEST, SUPPORTED, introduce
+from agents import NEWEST, SUPPORTED, Failed, introduce
 
 MIB = 1 << 20
 SIZE = 2 * MIB
@@ -165,6 +167,20 @@ def test_notifications_of_any_length(world, length):
     if length:  # NIXL's Python takes an empty one for none
         move(agents, addresses, "READ", message=message)
         assert agents[0].notifications() == [("two", message)]
+
+
+def test_a_notification_that_is_refused_says_why(world):
+    """Its receiver stands still, so that the messages that it does not take become too many."""
+    (one, two), addresses = pair_of(world)
+    two.prepare("read", "READ", [(addresses[1], 4096)], [(addresses[0], 4096)], "one")
+    one.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(Failed, match="NIXL_ERR_BACKEND"):
+            for _ in range(100):
+                assert two.finish("read", bytes(60_000)) == "DONE"
+    finally:
+        one.process.send_signal(signal.SIGCONT)
+    assert re.search(r"the notification was not delivered: .* has \d+ notifications that it has not read", two.log), two.log
 
 
 def test_what_a_transfer_costs_is_estimated(world):

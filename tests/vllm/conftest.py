@@ -15,6 +15,7 @@ from forks import ForkServer
 from vllm_servers import Engine, Pair, free_port
 from workers import Workers
 
+PLUGIN = Path(os.environ.get("GANTRY_LIB_DIR", ROOT / "build" / "release" / "lib")) / "libplugin_GANTRY.so"
 REFERENCE_SECONDS = 300
 LINES_SHOWN = 25  # of each engine's log, where a case fails
 CONNECTORS_LINE = re.compile(r"\[(%s):\d+\]|ERROR" % "|".join(
@@ -83,6 +84,23 @@ def folder():
         for log in [*path.glob("*.log"), *path.glob("*/log")]:
             shutil.copyfile(log, Path(os.environ["GANTRY_VLLM_LOGS"]) / "-".join(log.relative_to(path).parts))
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def nixl_with_plugin(environment, folder):
+    """A folder of Python modules: vLLM's NIXL by links, with the plugin beside its own. `pip install ./connectors/nixl` has the same effect."""
+    place = folder / "nixl-with-plugin"
+    place.mkdir()
+    packages = next((environment / "venv" / "lib").glob("python*/site-packages"))
+    for source in [*packages.glob("nixl*"), *packages.glob(".nixl*")]:
+        subprocess.run(["cp", "-rs", source, place], check=True)
+    folders = list(place.glob(".nixl_cu*.mesonpy.libs/plugins"))
+    assert folders, f"{packages} has no folder of NIXL's plugins"
+    for plugins in folders:
+        (plugins / PLUGIN.name).unlink(missing_ok=True)  # a link there leads into the environment that others use
+        shutil.copy(PLUGIN, plugins)
+    yield place
+    shutil.rmtree(place)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 #include "connectors/nixl/agent/local_memory.h"
 
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "connectors/nixl/agent/layout_request.h"
@@ -46,49 +48,112 @@ std::string LocalMemoryTable::NamePrefix() { return "m" + HexOf(RandomGeneration
 
 Result<LocalMemoryPointer> LocalMemoryTable::Register(const std::shared_ptr<Lease>& lease,
                                                       const BasicDesc& memory, MemoryType type) {
-  const MutexLock lock(mutex_);
   auto made = std::make_shared<LocalMemory>(
       MemoryCard{prefix_ + std::to_string(made_++), memory.address, memory.bytes}, type);
+  // Adopts it before the lock, which others need: seconds for each GiB. Bind then finds it adopted.
+  ArenaHandle adopted;
+  BlockDescriptor kept;
+  if (type == MemoryType::kDram) {
+    ASSIGN_OR_RETURN(adopted, private_.Adopt(lease->client(), made->card(), &kept));
+  }
+  const MutexLock lock(mutex_);
+  {
+    const MutexLock inner(made->mutex_);
+    made->adopted_ = std::move(kept);
+  }
   RETURN_IF_ERROR(Bind(lease, *made));
   all_.emplace(made->card().buffer, made);
   return made;
 }
 
 Status LocalMemoryTable::Unregister(const LocalMemoryPointer& memory) {
+  {
+    const MutexLock inner(memory->mutex_);
+    memory->is_ending_ = true;  // no transfer begins with it from here on
+  }
+  Status done = Withdraw(*memory, kDrainMs);
+  if (!done) has_missing_ = true;
+  return done;
+}
+
+Status LocalMemoryTable::Withdraw(LocalMemory& memory, uint64_t drain_ms) {
   std::shared_ptr<Lease> lease;
   std::vector<BufferHandle> buffers;
   {
     const MutexLock lock(mutex_);
-    const MutexLock inner(memory->mutex_);
-    memory->is_ending_ = true;  // no transfer begins with it from here on
-    lease = memory->lease_;
-    if (memory->buffer_ != nullptr) buffers.push_back(memory->buffer_);
-    for (const auto& [block_bytes, layout] : memory->layouts_)
+    const MutexLock inner(memory.mutex_);
+    lease = memory.lease_;
+    if (memory.buffer_ != nullptr) buffers.push_back(memory.buffer_);
+    for (const auto& [block_bytes, layout] : memory.layouts_)
       if (layout != nullptr) buffers.push_back(layout);
   }
   if (lease != nullptr && lease->IsSilent())
     return Fail(ErrorCode::kSidecarLost, "the sidecar gave no answer in time a moment ago");
   for (const BufferHandle& buffer : buffers)
-    RETURN_IF_ERROR(Take(gantry_buffer_unregister(buffer.get(), kDrainMs)));
+    RETURN_IF_ERROR(Take(gantry_buffer_unregister(buffer.get(), drain_ms)));
   ArenaHandle arena;
-  const MutexLock lock(mutex_);
-  const MutexLock inner(memory->mutex_);
-  all_.erase(memory->card().buffer);
-  memory->lease_ = nullptr;
-  memory->layouts_.clear();
-  memory->buffer_ = nullptr;
-  arena.swap(memory->arena_);
+  BlockDescriptor adopted;
+  LocalMemoryPointer last;
+  {
+    const MutexLock lock(mutex_);
+    const MutexLock inner(memory.mutex_);
+    if (const auto found = all_.find(memory.card().buffer); found != all_.end()) {
+      last = found->second;
+      all_.erase(found);
+    }
+    memory.lease_ = nullptr;
+    memory.layouts_.clear();
+    memory.buffer_ = nullptr;
+    arena.swap(memory.arena_);
+    adopted.swap(memory.adopted_);
+  }
+  buffers.clear();  // before the arena
   return {};
+}
+
+bool LocalMemoryTable::WithdrawEnding() {
+  std::vector<LocalMemoryPointer> ending;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, memory] : all_) {
+      const MutexLock inner(memory->mutex_);
+      if (memory->is_ending_) ending.push_back(memory);
+    }
+  }
+  bool all = true;
+  for (const LocalMemoryPointer& memory : ending) {
+    const Status done = Withdraw(*memory, 0);
+    all = all && done;
+  }
+  return all;
+}
+
+bool LocalMemoryTable::BindAgain(const std::shared_ptr<Lease>& lease, LocalMemory& memory) {
+  static log::RateLimiter limiter;
+  const Status bound = Bind(lease, memory);
+  if (bound) return true;
+  const MutexLock inner(memory.mutex_);
+  if (bound.error().code == ErrorCode::kStaleGeneration && memory.adopted_ != nullptr) {
+    plugin_log::Warning("memory is not registered again", bound.error());
+    memory.is_stale_ = true;
+    memory.adopted_ = nullptr;
+    return true;
+  }
+  plugin_log::Seldom(limiter, "memory is not registered again yet", bound.error());
+  return false;
 }
 
 void LocalMemoryTable::RegisterAll(const std::shared_ptr<Lease>& lease) {
   const MutexLock lock(mutex_);
-  for (const auto& [name, memory] : all_) {
+  for (auto each = all_.begin(); each != all_.end();) {
+    const LocalMemoryPointer memory = each->second;
     const MutexLock inner(memory->mutex_);
     memory->lease_ = nullptr;
     memory->buffer_ = nullptr;
     memory->arena_ = nullptr;
     for (auto& [block_bytes, layout] : memory->layouts_) layout = nullptr;
+    if (memory->is_ending_) memory->adopted_ = nullptr;  // the lease that had it has ended
+    each = memory->is_ending_ ? all_.erase(each) : std::next(each);
   }
   arenas_.clear();
   has_missing_ = false;
@@ -96,12 +161,9 @@ void LocalMemoryTable::RegisterAll(const std::shared_ptr<Lease>& lease) {
     std::vector<uint64_t> layouts;
     {
       const MutexLock inner(memory->mutex_);
-      if (memory->is_ending_) continue;
+      if (memory->is_ending_ || memory->is_stale_) continue;
     }
-    if (const Status bound = Bind(lease, *memory); !bound) {
-      plugin_log::Warning("memory is not registered again yet", bound.error());
-      has_missing_ = true;
-    }
+    if (!BindAgain(lease, *memory)) has_missing_ = true;
     {
       const MutexLock inner(memory->mutex_);
       for (const auto& [block_bytes, layout] : memory->layouts_) layouts.push_back(block_bytes);
@@ -111,19 +173,15 @@ void LocalMemoryTable::RegisterAll(const std::shared_ptr<Lease>& lease) {
 }
 
 bool LocalMemoryTable::RegisterMissing(const std::shared_ptr<Lease>& lease) {
-  static log::RateLimiter limiter;
-  if (!has_missing_) return true;
+  if (!has_missing_.exchange(false)) return true;
+  if (!WithdrawEnding()) has_missing_ = true;
   const MutexLock lock(mutex_);
-  has_missing_ = false;
   for (const auto& [name, memory] : all_) {
     {
       const MutexLock inner(memory->mutex_);
-      if (memory->is_ending_ || memory->lease_ == lease) continue;
+      if (memory->is_ending_ || memory->is_stale_ || memory->lease_ == lease) continue;
     }
-    if (const Status bound = Bind(lease, *memory); !bound) {
-      plugin_log::Seldom(limiter, "memory is not registered again yet", bound.error());
-      has_missing_ = true;
-    }
+    if (!BindAgain(lease, *memory)) has_missing_ = true;
   }
   return !has_missing_;
 }
@@ -160,7 +218,7 @@ void LocalMemoryTable::OfferOne(const std::shared_ptr<Lease>& lease, uint64_t bl
 Status LocalMemoryTable::Bind(const std::shared_ptr<Lease>& lease, LocalMemory& memory) {
   ArenaHandle arena;
   if (memory.type() == MemoryType::kDram) {
-    ASSIGN_OR_RETURN(arena, ArenaOf(lease, memory.card()));
+    ASSIGN_OR_RETURN(arena, ArenaOf(lease, memory));
   }
   ASSIGN_OR_RETURN(BufferHandle buffer, RegisterBuffer(lease->client(), memory.card(), 0));
   const MutexLock lock(memory.mutex_);
@@ -171,7 +229,24 @@ Status LocalMemoryTable::Bind(const std::shared_ptr<Lease>& lease, LocalMemory& 
 }
 
 Result<ArenaHandle> LocalMemoryTable::ArenaOf(const std::shared_ptr<Lease>& lease,
-                                              const MemoryCard& card) {
+                                              LocalMemory& memory) {
+  BlockDescriptor kept;
+  {
+    const MutexLock lock(memory.mutex_);
+    kept = memory.adopted_;
+  }
+  // Without the memory's lock, which transfers need.
+  auto adopted = private_.Adopt(lease->client(), memory.card(), &kept);
+  {
+    const MutexLock lock(memory.mutex_);
+    memory.adopted_ = std::move(kept);
+  }
+  if (!adopted || *adopted != nullptr) return adopted;
+  return SharedArenaOf(lease, memory.card());
+}
+
+Result<ArenaHandle> LocalMemoryTable::SharedArenaOf(const std::shared_ptr<Lease>& lease,
+                                                    const MemoryCard& card) {
   ASSIGN_OR_RETURN(const SharedMapping mapping, FindSharedMapping(card.base, card.bytes));
   // Another file at the address of an arena that is in use is a conflict, and not that arena.
   KnownArena& known = arenas_[mapping.base];

@@ -30,6 +30,12 @@ Result<uint64_t> ReadNumber(const std::string& name, std::string_view text, uint
               "a number from " + std::to_string(least) + " to " + std::to_string(most), name);
 }
 
+Result<bool> ReadYesOrNo(const std::string& name, const std::string& text) {
+  if (text == "yes" || text == "no") return text == "yes";
+  return Fail(ErrorCode::kInvalidArgument, "the parameter " + name + " is '" + text + "'",
+              "yes or no", name);
+}
+
 }  // namespace
 
 bool AllowsNewerNixl() { return Variable(kAnyVersionVariable, "") == "1"; }
@@ -39,7 +45,8 @@ Parameters DefaultParameters() {
           {"host", Variable(kHostVariable, "")},
           {"timeout_ms", std::to_string(PluginConfig().timeout_ms)},
           {"deadline_ms", "0"},
-          {"require_path", ""}};
+          {"require_path", ""},
+          {"adopt_private", "yes"}};
 }
 
 Result<PluginConfig> ReadPluginConfig(const Parameters& parameters) {
@@ -48,7 +55,7 @@ Result<PluginConfig> ReadPluginConfig(const Parameters& parameters) {
     const auto found = all.find(name);
     if (found == all.end()) {
       return Fail(ErrorCode::kInvalidArgument, "there is no parameter '" + name + "'",
-                  "run_dir, host, timeout_ms, deadline_ms or require_path", name);
+                  "run_dir, host, timeout_ms, deadline_ms, require_path or adopt_private", name);
     }
     found->second = value;
   }
@@ -60,6 +67,7 @@ Result<PluginConfig> ReadPluginConfig(const Parameters& parameters) {
                    ReadNumber("timeout_ms", all["timeout_ms"], 1, kTimeoutMsMax));
   ASSIGN_OR_RETURN(config.deadline_ms,
                    ReadNumber("deadline_ms", all["deadline_ms"], 0, kDeadlineMsMax));
+  ASSIGN_OR_RETURN(config.adopts_private, ReadYesOrNo("adopt_private", all["adopt_private"]));
   return config;
 }
 

@@ -44,4 +44,10 @@ NixlStatus StatusOf(const Error& error) {
   return is_local && status == NixlStatus::kRemoteDisconnect ? NixlStatus::kBackend : status;
 }
 
+NixlStatus StatusOfOwn(const Error& error) {
+  const NixlStatus status = StatusOf(error.code);
+  const bool is_of_others = status == NixlStatus::kRemoteDisconnect;
+  return is_of_others || error.code == ErrorCode::kConflict ? NixlStatus::kBackend : status;
+}
+
 }  // namespace gantry::nixl

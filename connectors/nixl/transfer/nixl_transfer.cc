@@ -54,14 +54,13 @@ Verdict VerdictOf(ErrorCode code) {
 
 // Why the notification of a transfer that succeeded did not arrive; nothing: it did.
 std::optional<Error> NotificationError(const gantry_transfer* transfer) {
-  static constexpr std::array<std::string_view, 3> kKeys = {"notified", "code", "message"};
+  static constexpr std::array<std::string_view, 3> kKeys = {"notified", "code", "detail"};
   const Owned<char> json(gantry_transfer_json(transfer));
   if (json == nullptr) return std::nullopt;
   const auto fields = wire::BodyFields::Read(json.get(), kKeys);
   if (!fields || fields->Flag("notified")) return std::nullopt;
-  return Error(
-      ErrorCodeByName(fields->Text("notify_error/code")),
-      "the bytes are there, the notification is not: " + fields->Text("notify_error/message"));
+  return Error(ErrorCodeByName(fields->Text("notify_error/code")),
+               fields->Text("notify_error/detail"));
 }
 
 }  // namespace
@@ -135,6 +134,8 @@ Result<Owned<gantry_transfer>> NixlTransfer::SendRanges(gantry_transfer_spec spe
   const std::string prefix = (peer.empty() ? "" : peer + "/") + post_.target.workload + "/";
   std::vector<std::string> references;
   std::vector<const char*> remote;
+  references.reserve(ranges_.remote.size());
+  remote.reserve(ranges_.remote.size());
   for (const std::string& buffer : ranges_.remote) references.push_back(prefix + buffer);
   for (const std::string& reference : references) remote.push_back(reference.c_str());
   std::vector<BufferHandle> buffers;

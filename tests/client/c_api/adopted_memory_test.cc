@@ -164,7 +164,7 @@ TEST_F(AdoptedMemory, IsRefusedWithWhatIsWrong) {
   EXPECT_EQ(
       CodeOf(gantry_arena_adopt_private(it_.client, nullptr, kPage, GANTRY_OWN_MAPPING, &arena)),
       "invalid_argument");
-  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(it_.client, data_, kBytes, 2, &arena)),
+  EXPECT_EQ(CodeOf(gantry_arena_adopt_private(it_.client, data_, kBytes, 3, &arena)),
             "invalid_argument");
   EXPECT_EQ(CodeOf(gantry_arena_adopt_private(it_.client, data_, kBytes, 0, &arena)),
             "not_exportable");  // it is not of malloc

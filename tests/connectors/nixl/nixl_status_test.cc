@@ -19,5 +19,13 @@ TEST(NixlStatus, OfLostMemoryOfThisAgentIsNoFaultOfTheOther) {
             NixlStatus::kInvalidParameter);
 }
 
+TEST(NixlStatus, OfRegisteringMemoryIsNoFaultOfTheOther) {
+  for (const ErrorCode code : {ErrorCode::kStaleGeneration, ErrorCode::kConflict,
+                               ErrorCode::kDraining, ErrorCode::kSidecarLost}) {
+    EXPECT_EQ(StatusOfOwn(Error(code, "gone", {}, "address")), NixlStatus::kBackend);
+  }
+  EXPECT_EQ(StatusOfOwn(Error(ErrorCode::kNotExportable, "in a heap")), NixlStatus::kNotSupported);
+}
+
 }  // namespace
 }  // namespace gantry::nixl
