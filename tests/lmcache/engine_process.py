@@ -1,11 +1,11 @@
-"""One process that stores and looks up as an engine does, through LMCache's own client. engines.py has the other end."""
+"""One process that stores and looks up as an engine does, through LMCache's own client. programs.py has the other end."""
 
 import pickle
-import sys
 import time
 
 import torch
 import zmq
+from command_loop import serve
 from lmcache.v1.multiprocess.custom_types import IPCCacheServerKey, RegisterEngineDrivenContextPayload
 from lmcache.v1.multiprocess.transport.factory import RequestClientFactory
 
@@ -78,23 +78,5 @@ class EngineCommands:
                                  request_id=request or f"r{self.requests}", num_kv_readers=1)
 
 
-def main():
-    """Commands and answers are pickled, one behind the other, as agents of tests/nixl have them."""
-    answers = sys.stdout.buffer
-    sys.stdout = sys.stderr
-    commands = EngineCommands()
-    while True:
-        try:
-            name, arguments, options = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        try:
-            answer = True, getattr(commands, name)(*arguments, **options)
-        except BaseException as error:  # noqa: BLE001 - the other end raises it
-            answer = False, f"{type(error).__name__}: {error}"
-        pickle.dump(answer, answers)
-        answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(EngineCommands())

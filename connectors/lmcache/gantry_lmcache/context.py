@@ -73,7 +73,7 @@ class GantryChannelContext(TransferChannelContext):
         if client is not None:
             client.close()
             peer = client.source.greeting.peer
-            in_background("gantry-release", lambda: self._peers.release(peer, self._session.current))
+            in_background("gantry-release", lambda: self._peers.release(peer, lambda: self._session.current))
 
     def get_transfer_channel_address(self, lmcache_addresses: list[tuple[int, int]]) -> list[TransferChannelAddress]:
         """Addresses of (offset, size) in the L1 memory. Raises ValueError for what lies outside of it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
+from typing import Callable, Optional
 
 import gantry
 
@@ -12,6 +14,8 @@ from .handshake import Greeting
 from .session import Registered
 
 log = logging.getLogger("lmcache.gantry")
+
+_LOOKS, _LOOK_SECONDS = 30, 2.0  # at a peer that no client needs: a dead one is known to be down after seconds
 
 _Place = tuple[str, str, str]  # (generation of this lease, address, node)
 
@@ -50,16 +54,22 @@ class Peers:
         with self._lock:
             self._up.pop(peer, None)
 
-    def release(self, peer: str, now: "Registered | None") -> None:
-        """A peer that is down is forgotten. One that is up stays: another workload of the pod may use it."""
+    def release(self, peer: str, current: Callable[[], Optional[Registered]]) -> None:
+        """Forgets a peer as soon as it is down, and takes up to a minute. One that stays up is left: others of the pod may use it."""
         with self._lock:
             self._uses -= Counter({peer: 1})
             if self._uses[peer]:
                 return
             self._up.pop(peer, None)
             self._left.add(peer)
-        if now is not None:
-            self._sweep(now)
+        for _ in range(_LOOKS):
+            now = current()
+            if now is not None:
+                self._sweep(now)
+            with self._lock:
+                if peer not in self._left:
+                    return
+            time.sleep(_LOOK_SECONDS)
 
     def _sweep(self, now: Registered) -> None:
         with self._lock:
