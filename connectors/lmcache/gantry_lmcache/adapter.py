@@ -13,7 +13,7 @@ from lmcache.v1.distributed.transfer_channel.factory import register_transfer_ch
 from lmcache.v1.platform import create_event_notifier
 
 from .context import GantryChannelContext
-from .settings import Settings
+from .channel_settings import Settings
 
 ENGINE = "gantry"  # of --p2p-transfer-engine
 

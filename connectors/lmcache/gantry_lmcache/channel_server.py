@@ -10,7 +10,7 @@ import gantry
 import zmq
 from lmcache.v1.distributed.transfer_channel.abstract import TransferChannelServer
 
-from .handshake import Greeting, answer, endpoint
+from .greeting import Greeting, answer, endpoint
 
 log = logging.getLogger("lmcache.gantry")
 

@@ -13,12 +13,12 @@ from lmcache.v1.distributed.transfer_channel.api import TransferChannelAddress
 
 from .channel_client import GantryChannelClient
 from .channel_server import GantryChannelServer
-from .handshake import ask
+from .greeting import ask
 from .memory import view_of
-from .peers import Peers
+from .known_peers import Peers
 from .reading import Reader, in_background
-from .session import Session
-from .settings import Settings
+from .channel_session import Session
+from .channel_settings import Settings
 from .source import Source
 
 log = logging.getLogger("lmcache.gantry")

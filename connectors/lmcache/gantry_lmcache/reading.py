@@ -11,9 +11,9 @@ from typing import Any, Callable, Optional
 
 import gantry
 
-from .peers import Peers
-from .session import Registered, Session
-from .settings import Settings
+from .known_peers import Peers
+from .channel_session import Registered, Session
+from .channel_settings import Settings
 from .source import Source
 
 log = logging.getLogger("lmcache.gantry")

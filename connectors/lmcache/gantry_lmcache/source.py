@@ -9,7 +9,7 @@ from typing import Callable
 
 import gantry
 
-from .handshake import Greeting
+from .greeting import Greeting
 
 log = logging.getLogger("lmcache.gantry")
 

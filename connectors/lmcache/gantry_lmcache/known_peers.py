@@ -10,8 +10,8 @@ from typing import Callable, Optional
 
 import gantry
 
-from .handshake import Greeting
-from .session import Registered
+from .greeting import Greeting
+from .channel_session import Registered
 
 log = logging.getLogger("lmcache.gantry")
 

@@ -10,8 +10,8 @@ from typing import Any, Optional
 
 import gantry
 
-from .handshake import Greeting, host_of
-from .settings import Settings
+from .greeting import Greeting, host_of
+from .channel_settings import Settings
 
 log = logging.getLogger("lmcache.gantry")
 
