@@ -10,8 +10,9 @@ from typing import Any, Optional
 
 import gantry
 
-from .greeting import Greeting, host_of
 from .channel_settings import Settings
+from .gates import Gates
+from .greeting import Greeting, host_of
 
 log = logging.getLogger("lmcache.gantry")
 
@@ -26,6 +27,7 @@ class Registered:
 
     client: gantry.Client
     buffer: gantry.Buffer
+    gates: Gates
     peer: str
     address: str
     node_id: str
@@ -81,7 +83,7 @@ class Session:
         info = client.request("GET", "/v1/info")
         buffer = client.register("l1", self._view, access=("remote_read",), adopt=True)
         log.info("%d bytes of L1 memory are registered as workload %s of the sidecar %s", len(buffer), client.workload, info["name"])
-        return Registered(client, buffer, str(info["name"]), self._address_of(info), str(info.get("node_id", "")))
+        return Registered(client, buffer, Gates(client), str(info["name"]), self._address_of(info), str(info.get("node_id", "")))
 
     def _address_of(self, info: dict[str, Any]) -> str:
         """A sidecar has the addresses of its pod, and the server is in the pod."""

@@ -58,12 +58,12 @@ class GantryChannelContext(TransferChannelContext):
             known = self._clients.get(peer_advertise_url)
         if known is not None:
             return known
-        source = Source(lambda: ask(self._zmq, peer_advertise_url, _HANDSHAKE_SECONDS), self._settings.lookup_timeout)
+        source = Source(peer_advertise_url, lambda: ask(self._zmq, peer_advertise_url, _HANDSHAKE_SECONDS), self._settings.lookup_timeout)
         made = GantryChannelClient(self._reader, source)
         with self._lock:
             client = self._clients.setdefault(peer_advertise_url, made)
         if client is made:
-            self._peers.claim(source.greeting.peer)
+            self._peers.claim(source.url, source.greeting.peer)
             in_background("gantry-introduce", lambda: self._introduce(source))
         return client
 
@@ -72,8 +72,7 @@ class GantryChannelContext(TransferChannelContext):
             client = self._clients.pop(peer_advertise_url, None)
         if client is not None:
             client.close()
-            peer = client.source.greeting.peer
-            in_background("gantry-release", lambda: self._peers.release(peer, lambda: self._session.current))
+            in_background("gantry-release", lambda: self._peers.release(peer_advertise_url, lambda: self._session.current))
 
     def get_transfer_channel_address(self, lmcache_addresses: list[tuple[int, int]]) -> list[TransferChannelAddress]:
         """Addresses of (offset, size) in the L1 memory. Raises ValueError for what lies outside of it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from typing import Callable, Optional
 
 import gantry
@@ -26,14 +25,23 @@ class Peers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._up: dict[str, _Place] = {}  # peers that were up there when they were told last
-        self._uses: Counter[str] = Counter()
+        self._claims: dict[str, str] = {}  # by the URL of the server that it is beside
         self._left: set[str] = set()  # that no client needs, and that were up
 
-    def claim(self, peer: str) -> None:
-        """The peer is kept until as many calls of release()."""
+    def claim(self, url: str, peer: str) -> None:
+        """The peer is kept until release(), or until the server at this URL is beside another one."""
         with self._lock:
-            self._uses[peer] += 1
+            before = self._claims.get(url, peer)
+            self._claims[url] = peer
             self._left.discard(peer)
+            self._leave(before)
+
+    def reclaim(self, url: str, peer: str) -> None:
+        """As claim(), unless it was released."""
+        with self._lock:
+            known = url in self._claims
+        if known:
+            self.claim(url, peer)
 
     def introduce(self, now: Registered, source: Greeting) -> None:
         """Tells the sidecar where the source's is, unless it knows; waits up to 5 s for it. Raises gantry.Error."""
@@ -54,14 +62,11 @@ class Peers:
         with self._lock:
             self._up.pop(peer, None)
 
-    def release(self, peer: str, current: Callable[[], Optional[Registered]]) -> None:
+    def release(self, url: str, current: Callable[[], Optional[Registered]]) -> None:
         """Forgets a peer as soon as it is down, and takes up to a minute. One that stays up is left: others of the pod may use it."""
         with self._lock:
-            self._uses -= Counter({peer: 1})
-            if self._uses[peer]:
-                return
-            self._up.pop(peer, None)
-            self._left.add(peer)
+            peer = self._claims.pop(url, "")
+            self._leave(peer)
         for _ in range(_LOOKS):
             now = current()
             if now is not None:
@@ -70,6 +75,12 @@ class Peers:
                 if peer not in self._left:
                     return
             time.sleep(_LOOK_SECONDS)
+
+    def _leave(self, peer: str) -> None:
+        """To be called with the lock."""
+        if peer and peer not in self._claims.values():
+            self._up.pop(peer, None)
+            self._left.add(peer)
 
     def _sweep(self, now: Registered) -> None:
         with self._lock:

@@ -29,13 +29,14 @@ class Read:
     """
     pairs       (local offset, remote offset, bytes) for each object
     succeeded   a flag for each object, once `done`: then no byte of the others arrives any more
-    ended       time.monotonic() of the end
+    began, ended   of time.monotonic()
     """
 
     pairs: list[tuple[int, int, int]]
     id: str = field(default_factory=lambda: "lmcache-" + secrets.token_hex(8))
     succeeded: list[bool] = field(default_factory=list)
     done: bool = False
+    began: float = field(default_factory=time.monotonic)
     ended: float = 0.0
     cancelled: bool = False
     transfer: Optional[gantry.Transfer] = None
@@ -91,49 +92,41 @@ class Reader:
         if now is None:
             raise gantry.Error("sidecar_lost", "this server has no lease at its sidecar")
         theirs = source.checked()
+        self._peers.reclaim(source.url, theirs.peer)
         self._peers.introduce(now, theirs)
         name = f"{theirs.workload.partition('@')[0]}/{theirs.buffer}"
         remote = name if theirs.peer == now.peer else f"{theirs.peer}/{name}"
         ranges = [gantry.Range(0, mine, 0, other, length) for mine, other, length in read.pairs]
+        left = self._left(read)
+        if left <= 0:
+            raise gantry.Error("deadline_exceeded", f"the read did not begin within {self._settings.read_deadline} s")
+        fence = now.gates.new()
         transfer = self._submitted(now, read, lambda: now.client.read(
-            [now.buffer], [remote], ranges=ranges, id=read.id, deadline=self._settings.read_deadline,
+            [now.buffer], [remote], ranges=ranges, id=read.id, deadline=left, fence=fence,
             require_path=self._settings.require_path))
         read.transfer = transfer
-        if read.cancelled:
+        if read.cancelled or self._left(read) <= 0:
             transfer.cancel(0)
+        else:
+            now.gates.open(fence)
         return self._awaited(now, transfer)
 
+    def _left(self, read: Read) -> float:
+        return read.began + self._settings.read_deadline - time.monotonic()
+
     def _submitted(self, now: Registered, read: Read, submit: Callable[[], gantry.Transfer]) -> gantry.Transfer:
-        """A request without an answer may be carried out all the same: it is made again, by the same id, until there is one."""
-        end = time.monotonic() + self._settings.read_deadline
-        while not read.cancelled and time.monotonic() < end:
+        """A request without an answer may be carried out all the same: it is made again, by the same id, until there is one.
+
+        Where there is none in time its gate stays closed, so no byte of it moves.
+        """
+        while not read.cancelled and self._left(read) > 0:
             try:
                 return submit()
             except gantry.Error as error:
-                if self._is_lost(now, error):
-                    time.sleep(_DEAD_SIDECAR_SECONDS)
-                    raise
-                if error.code != "deadline_exceeded":
+                if self._is_lost(now, error) or error.code != "deadline_exceeded":
                     raise
                 log.debug("a read is asked for again: %s", error)
-        self._withdraw(now, read)
         raise gantry.Error("deadline_exceeded", f"the sidecar did not take the read within {self._settings.read_deadline} s")
-
-    def _withdraw(self, now: Registered, read: Read) -> None:
-        """Returns when the sidecar has no transfer of this id that may move bytes."""
-        while True:
-            try:
-                said: Any = now.client.request("DELETE", f"/v1/transfers/{read.id}?workload={now.client.workload}&wait_ms=1000",
-                                               wait=1.0)
-                if said["state"] not in ("queued", "running", "stopping"):
-                    return
-            except gantry.Error as error:
-                if error.code == "not_found":
-                    return
-                if self._is_lost(now, error):
-                    time.sleep(_DEAD_SIDECAR_SECONDS)
-                    return
-            time.sleep(_PAUSE_SECONDS)
 
     def _awaited(self, now: Registered, transfer: gantry.Transfer) -> gantry.TransferStatus:
         """Returns when no byte moves any more: LMCache uses the memory for others then. Raises gantry.Error when it failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 import gantry
 
@@ -13,6 +13,7 @@ from .greeting import Greeting
 
 log = logging.getLogger("lmcache.gantry")
 
+_SILENT_SECONDS = 1.0  # after a question without an answer other reads do not ask
 _MARGIN_SECONDS = 5.0  # between an answer of LMCache's lookup and the read
 
 
@@ -23,14 +24,16 @@ class Source:
     other objects at these places. So a new life is read from when it is older than any answer that LMCache may still use.
     """
 
-    def __init__(self, ask: Callable[[], Greeting], lookup_timeout: float) -> None:
+    def __init__(self, url: str, ask: Callable[[], Greeting], lookup_timeout: float) -> None:
         """Asks, and raises gantry.Error when there is no answer. `lookup_timeout`: seconds that LMCache waits for a lookup."""
+        self.url = url
         self._ask = ask
         self._settled_age = lookup_timeout + _MARGIN_SECONDS
         self._lock = threading.Lock()
         self._greeting = ask()
         self._usable_from = 0.0
         self._doubted = False
+        self._silence: Optional[tuple[float, gantry.Error]] = None  # when it did not answer last, and why
 
     @property
     def greeting(self) -> Greeting:
@@ -53,7 +56,13 @@ class Source:
             return self._greeting
 
     def _renew(self) -> None:
-        new = self._ask()
+        if self._silence is not None and time.monotonic() - self._silence[0] < _SILENT_SECONDS:
+            raise gantry.Error(self._silence[1].code, self._silence[1].message)
+        try:
+            new = self._ask()
+        except gantry.Error as error:
+            self._silence = time.monotonic(), error.with_traceback(None)
+            raise
         if new.life != self._greeting.life:
             self._usable_from = time.monotonic() + max(0.0, self._settled_age - new.age)
             log.info("the server of workload %s was restarted as %s", self._greeting.workload, new.workload)
