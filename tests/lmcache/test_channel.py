@@ -1,9 +1,11 @@
 """The channel's objects, used as LMCache's P2P adapter uses them, in one process for each server."""
 
+import contextlib
 import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 from programs import READ_DEADLINE, TCP, Failed, free_port, until
@@ -23,15 +25,16 @@ def opened(channels, sidecar, url=None, size=SIZE, **settings):
     return process, url
 
 
+@contextlib.contextmanager
 def stopped(sidecar):
-    """A sidecar that stands still in a `with`."""
-    class Stopped:
-        def __enter__(self):
-            os.kill(sidecar.process.pid, signal.SIGSTOP)
-
-        def __exit__(self, *_):
-            os.kill(sidecar.process.pid, signal.SIGCONT)
-    return Stopped()
+    """The sidecar stands still meanwhile; its workers go on."""
+    os.kill(sidecar.process.pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{sidecar.process.pid}/task")
+    until(lambda: all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()), 10, "it stands still")
+    try:
+        yield
+    finally:
+        os.kill(sidecar.process.pid, signal.SIGCONT)
 
 
 def peers_of(sidecar):
@@ -121,7 +124,20 @@ def test_a_sidecar_that_stands_still_holds_no_call_up(pair):
             time.sleep(0.1)
         assert flags == [False]
         assert reader.connect(url) < AT_ONCE_SECONDS
-    time.sleep(READ_DEADLINE + 1)  # the sidecar takes the request now
+    time.sleep(READ_DEADLINE + 1)  # the sidecar finds the request now
+    assert reader.bytes(0, MIB) == b"\x05" * MIB
+    heals(reader, owner, url)
+
+
+def test_a_read_that_begins_late_moves_nothing(pair):
+    reader, sidecar, owner, _, url = pair
+    assert read_some(reader, owner, url) == [True] * 100
+    reader.fill(0, SIZE, 5)
+    with stopped(sidecar):
+        task, _ = reader.submit(url, [(0, MIB)], [(MIB, MIB)])
+        time.sleep(READ_DEADLINE + 1)
+    assert end_of(reader, url, task) == [False]
+    time.sleep(0.5)
     assert reader.bytes(0, MIB) == b"\x05" * MIB
     heals(reader, owner, url)
 
