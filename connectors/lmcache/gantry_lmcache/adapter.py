@@ -20,7 +20,7 @@ ENGINE = "gantry"  # of --p2p-transfer-engine
 for _logger in ("lmcache.gantry", "gantry"):
     init_logger(_logger)  # LMCache's loggers have handlers of their own
 
-_settings = Settings()
+_settings = Settings.of({})
 
 
 class GantryChannel(L2AdapterInterface):

@@ -67,6 +67,7 @@ class Session:
             self._kept.close()
         except gantry.Error as error:
             log.debug("the lease is ended without an answer: %s", error)
+        self._view = None  # LMCache frees it next, and cannot unmap what a tensor shows
 
     def _opened(self, workload: str) -> gantry.KeptClient:
         end = time.monotonic() + self._settings.start_timeout
