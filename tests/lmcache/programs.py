@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
+BIN_DIR = Path(os.environ.get("GANTRY_BIN_DIR", ROOT / "build" / "release" / "bin"))
 LIB_DIR = Path(os.environ.get("GANTRY_LIB_DIR", ROOT / "build" / "release" / "lib"))
 START_SECONDS = 100
 STOP_SECONDS = 20

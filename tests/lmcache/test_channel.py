@@ -4,11 +4,12 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from programs import READ_DEADLINE, TCP, Failed, free_port, until
+from programs import BIN_DIR, READ_DEADLINE, TCP, Failed, free_port, until
 
 MIB = 1 << 20
 SIZE = 64 * MIB
@@ -238,3 +239,34 @@ def test_the_start(channels, pair):
     assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == BUFFERS
     process.open(url, {"run_dir": str(sidecar.run_dir)}, SIZE)  # the port is free
     process.kill()
+
+
+def takes_unsealed():
+    """Whether the sidecar that is tested can take files that their owner can truncate."""
+    return "--unsealed-memory" in subprocess.run([BIN_DIR / "gantry-sidecar", "--help"], capture_output=True, text=True).stdout
+
+
+def named(channels, sidecar):
+    """(a process whose L1 memory is a segment of POSIX shared memory, its URL)"""
+    process, url = channels.process(), f"127.0.0.1:{free_port()}"
+    process.open(url, {"run_dir": str(sidecar.run_dir), "read_deadline": READ_DEADLINE}, SIZE, f"lmcache_l1_pool_{url.rpartition(':')[2]}")
+    return process, url
+
+
+def test_memory_with_a_name_is_refused_by_default(channels, pair):
+    with pytest.raises(Failed, match="not_exportable|fd_not_sealed"):
+        named(channels, pair[1])
+
+
+@pytest.mark.skipif(not takes_unsealed(), reason="this sidecar has no --unsealed-memory")
+def test_memory_with_a_name(channels):
+    channels.warm(2)
+    sidecars = [channels.sidecar(name, flags=("--unsealed-memory",)) for name in ("nr", "no")]
+    (reader, _), (owner, url) = (named(channels, sidecar) for sidecar in sidecars)
+    reader.connect(url)
+    owner.shuffle(9)
+    assert read_some(reader, owner, url) == [True] * 100
+    for process in (reader, owner):
+        process.close()
+        process.free()
+        assert "BufferError" not in process.log
