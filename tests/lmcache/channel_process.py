@@ -18,12 +18,14 @@ class ChannelCommands:
         self.memory = self.context = self.tensor = None
         self.clients = {}
 
-    def open(self, url, settings, size, shm_name=""):
+    def open(self, url, settings, size, shm_name="", engine="gantry", **more):
+        """`engine`: of --p2p-transfer-engine; `more`: what LMCache hands to that channel's factory."""
         self.memory = L1MemoryManager(L1MemoryManagerConfig(size_in_bytes=size, use_lazy=False, shm_name=shm_name))
         self.tensor = self.memory._allocator.buffer
-        adapter.GantryChannel(settings)
+        if engine == "gantry":
+            adapter.GantryChannel(settings)
         self.context = transfer_channel.initialize_transfer_channel_context(
-            "gantry", self.memory.get_l1_memory_desc(), listen_url=url, advertise_url=url)
+            engine, self.memory.get_l1_memory_desc(), listen_url=url, advertise_url=url, **more)
 
     def close(self):
         began = time.monotonic()

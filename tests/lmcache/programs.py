@@ -146,11 +146,12 @@ class Server(Program):
 class Commands:
     """A Python program of this folder. Its commands are methods: process.store("one", tokens, 7)."""
 
-    def __init__(self, environment, folder, name, program):
+    def __init__(self, environment, folder, name, program, **more):
+        """`more`: environment variables."""
         self._name, self._log_path = name, Path(folder) / f"{name}.log"
         with open(self._log_path, "ab") as log:
             self.process = subprocess.Popen([environment / "venv" / "bin" / "python", HERE / program], stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=log, env=variables())
+                                            stdout=subprocess.PIPE, stderr=log, env=variables() | more)
 
     def __getattr__(self, command):
         if command.startswith("_"):
