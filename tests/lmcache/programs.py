@@ -33,7 +33,7 @@ def free_port():
 
 
 def variables():
-    """Of every process with LMCache."""
+    """The environment of every process with LMCache."""
     return {**os.environ, "PYTHONPATH": f"{ROOT}/client/python:{ROOT}/connectors/lmcache", "GANTRY_LIBRARY": str(LIB_DIR / "libgantry.so"),
             "LMCACHE_TRACK_USAGE": "false", "LMCACHE_DISABLE_BANNER": "1", "OMP_NUM_THREADS": "1"}
 

@@ -54,7 +54,7 @@ class Session:
         return registered
 
     def greeting(self) -> "Greeting | gantry.Error":
-        """What other servers are told. Makes no request."""
+        """The answer to the questions of other servers. Makes no request."""
         now = self.current
         if now is None:
             return _NO_LEASE

@@ -1,4 +1,4 @@
-"""What one server has to know of another to read its memory, and the one question that asks for it."""
+"""The answer by which one server finds the memory of another, and the question for it."""
 
 from __future__ import annotations
 
