@@ -173,6 +173,11 @@ class Commands:
     def log(self):
         return self._log_path.read_text(errors="replace")
 
+    def end(self, seconds=30):
+        """Lets it end by itself."""
+        self.process.stdin.close()
+        self.process.wait(seconds)
+
     def kill(self):
         if self.process.poll() is None:
             self.process.kill()

@@ -238,7 +238,11 @@ def test_the_start(channels, pair):
     assert process.close() < 3
     assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == BUFFERS
     process.open(url, {"run_dir": str(sidecar.run_dir)}, SIZE)  # the port is free
-    process.kill()
+    with stopped(sidecar):
+        assert process.close() < 7
+        began = time.monotonic()
+        process.end()
+        assert time.monotonic() - began < 15
 
 
 def takes_unsealed():

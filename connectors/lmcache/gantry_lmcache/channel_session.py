@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -18,6 +19,7 @@ log = logging.getLogger("lmcache.gantry")
 
 _WILDCARDS = ("0.0.0.0", "[::]")
 _AGAIN_SECONDS = 0.5
+_CLOSE_SECONDS = 5.0
 _NO_LEASE = gantry.Error("sidecar_lost", "the server has no lease at its sidecar just now", "start the sidecar of its pod")
 
 
@@ -63,11 +65,22 @@ class Session:
                         len(now.buffer))
 
     def close(self) -> None:
+        """Ends the lease. Waits five seconds at most: a sidecar that stands still does not hold up the server's end."""
+        closer = threading.Thread(target=self._end_lease, name="gantry-close", daemon=True)
+        try:
+            closer.start()
+            closer.join(_CLOSE_SECONDS)
+        except RuntimeError as error:
+            log.warning("the lease ends with the process, as no thread can be made: %s", error)
+        self._view = None  # LMCache frees it next, and cannot unmap what a tensor shows
+
+    def _end_lease(self) -> None:
+        registered = self.current  # its objects go with this thread, and each may wait for the sidecar
         try:
             self._kept.close()
         except gantry.Error as error:
             log.debug("the lease is ended without an answer: %s", error)
-        self._view = None  # LMCache frees it next, and cannot unmap what a tensor shows
+        del registered
 
     def _opened(self, workload: str) -> gantry.KeptClient:
         end = time.monotonic() + self._settings.start_timeout

@@ -86,7 +86,10 @@ class GantryChannelContext(TransferChannelContext):
             return len(self._clients)
 
     def close(self) -> None:
-        """Ends the lease: no byte arrives afterwards, and other servers' reads from here fail."""
+        """Ends the lease: no byte arrives afterwards, and other servers' reads from here fail.
+
+        A sidecar that stands still is waited for five seconds.
+        """
         with self._lock:
             clients, self._clients = list(self._clients.values()), {}
         self._server.close()
