@@ -16,6 +16,7 @@ SIZE = 64 * MIB
 LOOKUP_TIMEOUT = 1  # a restarted server is read from 6 s after its start
 AT_ONCE_SECONDS = 0.1
 REQUEST_SECONDS = 10  # a request waits so long for a sidecar that stands still
+AT_ONCE = 64  # reads of a channel
 BUFFERS = 2  # of a channel: memory and gates
 
 
@@ -135,9 +136,12 @@ def test_a_read_that_begins_late_moves_nothing(pair):
     assert read_some(reader, owner, url) == [True] * 100
     reader.fill(0, SIZE, 5)
     with stopped(sidecar):
-        task, _ = reader.submit(url, [(0, MIB)], [(MIB, MIB)])
+        tasks = [reader.submit(url, [(0, MIB)], [(MIB, MIB)])[0] for _ in range(AT_ONCE)]
+        surplus, _ = reader.submit(url, [(0, MIB)], [(MIB, MIB)])
+        assert reader.query(url, surplus)[:2] == (True, [False])  # threads are bounded
         time.sleep(READ_DEADLINE + 1)
-    assert end_of(reader, url, task) == [False]
+    assert all(end_of(reader, url, task) == [False] for task in tasks)
+    assert reader.kept_tasks(url) == 0
     time.sleep(0.5)
     assert reader.bytes(0, MIB) == b"\x05" * MIB
     heals(reader, owner, url)

@@ -26,7 +26,7 @@ class Peers:
         self._lock = threading.Lock()
         self._up: dict[str, _Place] = {}  # peers that were up there when they were told last
         self._claims: dict[str, str] = {}  # by the URL of the server that it is beside
-        self._left: set[str] = set()  # that no client needs, and that were up
+        self._left: set[str] = set()  # that no client needs, until they are down
 
     def claim(self, url: str, peer: str) -> None:
         """The peer is kept until release(), or until the server at this URL is beside another one."""
