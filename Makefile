@@ -5,7 +5,7 @@ TIERS := tests/tiers/run_tiers.py
 QUICK_TIERS := style unit contract api charts rdma end-to-end
 CHECK_TIERS := style analysis changed tidy-changed smoke
 # Other tiers install what they need by tools/setup slow or by themselves.
-OTHER_TIERS := analysis smoke end-to-end-thorough rdma-full asan tsan fuzz soak nixl vllm image kubernetes \
+OTHER_TIERS := analysis smoke end-to-end-thorough rdma-full asan tsan fuzz soak nixl vllm lmcache image kubernetes \
                older-rocm tidy asan-end-to-end tsan-end-to-end arm64 soak-long fuzz-long previous gpu
 FAKE_GPU_fake := fake_cuda
 FAKE_GPU_fake-hip := fake_hip
@@ -55,6 +55,7 @@ test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=20 each (own bui
 test-soak: ## load, kills and cut connections; the head of tests/tiers/soak says what bounds it
 test-nixl: ## the NIXL plugin in each supported version of NIXL, over sidecars, on the CPU (minutes; the first time 1.5 GB from PyPI)
 test-vllm: ## prefill and decode of the real vLLM over two sidecars, on the CPU (minutes; the first time 6 GB from PyPI)
+test-lmcache: ## LMCache's servers over two sidecars, on the CPU (two minutes; needs the environment of test-vllm, and makes it)
 test-image: ## the container image, built without Docker and looked into, as root (minutes)
 test-kubernetes: ## charts and image on a real Kubernetes node, as root (ten minutes; the first time half an hour more)
 test-older-rocm: ## AMD's driver over fakes of the releases before the newest (a minute)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"gantry": ROOT / "client" / "python", "gantry_nixl": ROOT / "connectors" / "nixl",
-            "gantry_vllm": ROOT / "connectors" / "vllm"}
+            "gantry_vllm": ROOT / "connectors" / "vllm", "gantry_lmcache": ROOT / "connectors" / "lmcache"}
 # Its one error is found unless callers see Any in place of the client's types.
 CALLER = "import gantry\ngantry.Client('/run/gantry', workload=7)\n"
 

@@ -39,7 +39,7 @@ RESULTS = ROOT / "build" / "test-results"
 TIME_LIMIT_MINUTES = {"style": 3, "analysis": 15, "tidy-changed": 10, "changed": 20, "smoke": 5,
                       "unit": 10, "contract": 10, "api": 10, "charts": 10, "rdma": 10, "end-to-end": 15,
                       "end-to-end-thorough": 25, "rdma-full": 25, "asan": 45, "tsan": 45, "fuzz": 20, "soak": 20,
-                      "nixl": 10, "vllm": 20, "image": 30, "kubernetes": 60,
+                      "nixl": 10, "vllm": 20, "lmcache": 10, "image": 30, "kubernetes": 60,
                       "asan-end-to-end": 45, "tsan-end-to-end": 45, "fuzz-long": 60, "soak-long": 60, "older-rocm": 10,
                       "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20}
 
@@ -47,7 +47,7 @@ GROUPS = {
     # make test runs these.
     "quick": ["style", "unit", "contract", "api", "charts", "rdma", "end-to-end"],
     # CI runs these besides. Each has to run and to pass.
-    "required": ["smoke", "nixl", "vllm", "asan", "tsan", "fuzz", "soak", "image", "end-to-end-thorough", "rdma-full", "kubernetes"],
+    "required": ["smoke", "nixl", "vllm", "lmcache", "asan", "tsan", "fuzz", "soak", "image", "end-to-end-thorough", "rdma-full", "kubernetes"],
     # make test-nightly runs these, and CI one of them by turns.
     "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long"],
 }
@@ -57,7 +57,7 @@ SAY_THEMSELVES = ("arm64", "image", "kubernetes")
 
 # GiB that a tier may write with its caches empty: without them it does not begin, as without the time.
 DISK_GIB = {"image": 4, "kubernetes": 8, "fuzz": 1, "asan": 3, "asan-end-to-end": 3, "tsan": 2, "tsan-end-to-end": 2, "arm64": 3,
-            "nixl": 2, "vllm": 8}
+            "nixl": 2, "vllm": 8, "lmcache": 1}
 
 # Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
 CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")

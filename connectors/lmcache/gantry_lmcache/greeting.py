@@ -1,0 +1,109 @@
+"""The answer by which one server finds the memory of another, and the question for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import gantry
+import zmq
+
+PROTOCOL = 1
+_KEY = "gantry_lmcache"
+_TYPES = {"str": str, "int": int, "float": (int, float)}
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """
+    life      random, new for each process of the server: addresses of another life mean nothing
+    age       seconds since this life began
+    peer, address, node_id   its sidecar: name, where other sidecars reach it, and its node
+    workload  of the sidecar, "name@generation"
+    buffer    of the workload, "name@generation": all of the server's L1 memory
+    size      of the buffer, in bytes
+    """
+
+    life: str
+    age: float
+    peer: str
+    address: str
+    node_id: str
+    workload: str
+    buffer: str
+    size: int
+
+
+def question() -> bytes:
+    return json.dumps({_KEY: PROTOCOL}).encode()
+
+
+def answer(request: bytes, greeting: "Greeting | gantry.Error") -> bytes:
+    """The answer to a question, or to what is none. Never raises."""
+    try:
+        asked = json.loads(request)
+        version = asked.get(_KEY) if isinstance(asked, dict) else None
+    except (ValueError, RecursionError):
+        version = None
+    if version != PROTOCOL:
+        return _refusal("version_mismatch", f"the question is of protocol {version!r}, and this server speaks {PROTOCOL}")
+    if isinstance(greeting, gantry.Error):
+        return _refusal(greeting.code, greeting.message)
+    return json.dumps({_KEY: PROTOCOL, **asdict(greeting)}).encode()
+
+
+def greeting_of(reply: bytes) -> Greeting:
+    """Raises gantry.Error for a refusal, and for what is no answer."""
+    try:
+        said = json.loads(reply)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict) or said.get(_KEY) != PROTOCOL:
+        raise gantry.Error("version_mismatch", f"the answer is none of protocol {PROTOCOL} of Gantry's transfer channel",
+                           "start all servers with --p2p-transfer-engine gantry and one version of gantry-lmcache")
+    if "code" in said:
+        raise gantry.Error(str(said["code"]), f"the server answers: {said.get('message')}")
+    values: dict[str, Any] = {}
+    for field in fields(Greeting):
+        values[field.name] = said.get(field.name)
+        if not isinstance(values[field.name], _TYPES[str(field.type)]):  # type: ignore[arg-type]
+            raise gantry.Error("version_mismatch", f"{field.name} of the answer is {values[field.name]!r}")
+    return Greeting(**values)
+
+
+def ask(context: "zmq.Context[Any]", url: str, seconds: float) -> Greeting:
+    """Asks the server at "HOST:PORT" who it is. Raises gantry.Error "peer_unavailable" where none answers in time."""
+    socket = context.socket(zmq.REQ)
+    try:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IPV6, 1)
+        socket.connect(endpoint(url))
+        socket.send(question())
+        if not socket.poll(int(seconds * 1000)):
+            raise gantry.Error("peer_unavailable", f"the LMCache server at {url} does not answer within {seconds:g} s",
+                               "check its --p2p-advertise-url, and that its port can be reached")
+        return greeting_of(socket.recv())
+    except zmq.ZMQError as error:
+        raise gantry.Error("peer_unavailable", f"the LMCache server at {url} cannot be asked: {error}",
+                           "an advertised URL is HOST:PORT") from None
+    finally:
+        socket.close(linger=0)
+
+
+def endpoint(url: str) -> str:
+    """ZMQ's name of "HOST:PORT". Raises gantry.Error for what is none."""
+    bare = url.split("://", 1)[-1]
+    host, _, port = bare.rpartition(":")
+    if not host or not port.isdigit():
+        raise gantry.Error("invalid_argument", f"{url!r} is not HOST:PORT")
+    return f"tcp://{bare}"
+
+
+def host_of(url: str) -> str:
+    """The host of "HOST:PORT"; that of an IPv6 address keeps its brackets."""
+    return url.split("://", 1)[-1].rpartition(":")[0]
+
+
+def _refusal(code: str, message: str) -> bytes:
+    return json.dumps({_KEY: PROTOCOL, "code": code, "message": message}).encode()

@@ -1,0 +1,106 @@
+"""One process with a transfer channel and L1 memory of LMCache, used as its P2P controller and adapter do. programs.py has the other end."""
+
+import time
+
+import gantry_lmcache.adapter as adapter
+import torch
+import zmq
+from command_loop import serve
+from lmcache.v1.distributed import transfer_channel
+from lmcache.v1.distributed.config import L1MemoryManagerConfig
+from lmcache.v1.distributed.memory_manager import L1MemoryManager
+
+
+class ChannelCommands:
+    """Each public method is a command."""
+
+    def __init__(self):
+        self.memory = self.context = self.tensor = None
+        self.clients = {}
+
+    def open(self, url, settings, size, shm_name="", engine="gantry", **more):
+        """`engine`: of --p2p-transfer-engine; `more`: what LMCache hands to that channel's factory."""
+        self.memory = L1MemoryManager(L1MemoryManagerConfig(size_in_bytes=size, use_lazy=False, shm_name=shm_name))
+        self.tensor = self.memory._allocator.buffer
+        if engine == "gantry":
+            adapter.GantryChannel(settings)
+        self.context = transfer_channel.initialize_transfer_channel_context(
+            engine, self.memory.get_l1_memory_desc(), listen_url=url, advertise_url=url, **more)
+
+    def close(self):
+        began = time.monotonic()
+        transfer_channel.delete_transfer_channel_context()
+        self.context = None
+        return time.monotonic() - began
+
+    def free(self):
+        """Gives the L1 memory back, as a server does at its end."""
+        self.tensor = None
+        self.memory.close()
+
+    def fill(self, offset, size, value):
+        self.tensor[offset:offset + size] = value
+
+    def bytes(self, offset, size):
+        return self.tensor[offset:offset + size].numpy().tobytes()
+
+    def shuffle(self, seed):
+        """Other bytes at every place."""
+        self.tensor[:] = torch.randint(0, 255, self.tensor.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+    def connect(self, url):
+        """Seconds that it took."""
+        began = time.monotonic()
+        self.clients[url] = self.context.get_transfer_channel_client(url)
+        return time.monotonic() - began
+
+    def remove(self, url):
+        began = time.monotonic()
+        self.context.remove_transfer_channel_client(url)
+        return time.monotonic() - began
+
+    def connected(self):
+        return self.context.get_num_connected_clients()
+
+    def submit(self, url, local, remote):
+        """`local`, `remote`: lists of (offset, size). Returns (task, seconds that the call took)."""
+        mine = self.context.get_transfer_channel_address(local)
+        theirs = [transfer_channel.TransferChannelAddress(*place) for place in remote]  # another server has said them
+        began = time.monotonic()
+        task = self.clients[url].submit_read(mine, theirs)
+        return task, time.monotonic() - began
+
+    def query(self, url, task):
+        """Returns (finished, flags, seconds that the call took)."""
+        began = time.monotonic()
+        result = self.clients[url].query_read_status(task)
+        return result.is_finished(), result.succeeded_mask, time.monotonic() - began
+
+    def read(self, url, local, remote, seconds=20):
+        """Returns the flags of the objects, or "under way"."""
+        task, _ = self.submit(url, local, remote)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            finished, flags, _ = self.query(url, task)
+            if finished:
+                return flags
+            time.sleep(0.002)
+        return "under way"
+
+    def ask(self, url, question, seconds=3):
+        """The server's answer to these bytes; None: there is none."""
+        socket = zmq.Context.instance().socket(zmq.REQ)
+        socket.setsockopt(zmq.LINGER, 0)
+        try:
+            socket.connect(f"tcp://{url}")
+            socket.send(question)
+            return socket.recv() if socket.poll(int(seconds * 1000)) else None
+        finally:
+            socket.close()
+
+    def kept_tasks(self, url):
+        return len(self.clients[url]._reads)
+
+
+if __name__ == "__main__":
+    serve(ChannelCommands())
