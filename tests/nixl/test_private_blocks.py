@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from agents import SUPPORTED, Failed, introduce
+from test_lost_answers import stop
 from test_refusals import refused
 from test_transfers import MIB, SIZE, move, pair_of
 
@@ -192,7 +193,7 @@ def test_what_is_deregistered_at_a_sidecar_that_stands_still_is_free_later(world
     agent = world.agent("one", sidecar, **MAPS)
     address = agent.allocate("kv", SIZE, "private")
     agent.register("kv", 0, SIZE)
-    sidecar.process.send_signal(signal.SIGSTOP)
+    stop(sidecar)
     try:
         succeeds(agent.deregister, "kv")
     finally:
