@@ -35,10 +35,10 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* cl
    shrinking is "fd_not_sealed" unless the sidecar runs with --unsealed-memory.
 
    Without flags the address is the beginning of a block that malloc of glibc has mapped by itself
-   (of 128 KiB at least): its pages hold nothing else. With GANTRY_PART_OF_BLOCK the bytes may be any
-   part of such a block: its beginning is looked for in front of the address. The block is adopted
-   whole in both cases. With GANTRY_OWN_MAPPING it is whole pages that the caller has mapped by mmap,
-   and no allocator has them. "not_exportable" for other blocks, and for memory that is in
+   (of 128 KiB at least): its pages hold nothing else. With GANTRY_PART_OF_BLOCK the bytes may be
+   any part of such a block: its beginning is looked for in front of the address. The block is
+   adopted whole in both cases. With GANTRY_OWN_MAPPING it is whole pages that the caller has mapped
+   by mmap, and no allocator has them. "not_exportable" for other blocks, and for memory that is in
    a heap of malloc, of a file on a disk, not writable, locked, of hugetlb, or pinned for a GPU; the
    hint says the way out. "invalid_argument" where not all is mapped, "resource_exhausted" where
    memory is short or RLIMIT_FSIZE is set, "conflict" where a part is adopted already.

@@ -54,7 +54,7 @@ Result<LocalMemoryPointer> LocalMemoryTable::Register(const std::shared_ptr<Leas
   ArenaHandle adopted;
   BlockDescriptor kept;
   if (type == MemoryType::kDram) {
-    ASSIGN_OR_RETURN(adopted, private_.Adopt(lease->client(), made->card(), &kept));
+    ASSIGN_OR_RETURN(adopted, private_->Adopt(lease->client(), made->card(), &kept));
   }
   const MutexLock lock(mutex_);
   {
@@ -236,7 +236,7 @@ Result<ArenaHandle> LocalMemoryTable::ArenaOf(const std::shared_ptr<Lease>& leas
     kept = memory.adopted_;
   }
   // Without the memory's lock, which transfers need.
-  auto adopted = private_.Adopt(lease->client(), memory.card(), &kept);
+  auto adopted = private_->Adopt(lease->client(), memory.card(), &kept);
   {
     const MutexLock lock(memory.mutex_);
     memory.adopted_ = std::move(kept);

@@ -48,7 +48,8 @@ using LocalMemoryPointer = std::shared_ptr<LocalMemory>;
 class LocalMemoryTable {
  public:
   // `adopts_private`: private memory is made shared memory where it is.
-  explicit LocalMemoryTable(bool adopts_private) : private_(adopts_private) {}
+  explicit LocalMemoryTable(bool adopts_private)
+      : private_(std::make_unique<PrivateBlocks>(adopts_private)) {}
 
   Result<LocalMemoryPointer> Register(const std::shared_ptr<Lease>& lease, const BasicDesc& memory,
                                       MemoryType type);
@@ -90,7 +91,7 @@ class LocalMemoryTable {
 
   std::atomic<bool> has_missing_{false};
   std::atomic<uint64_t> made_{0};
-  PrivateBlocks private_;
+  const std::unique_ptr<PrivateBlocks> private_;  // thread-safe
   Mutex mutex_;
   std::map<std::string, LocalMemoryPointer> all_ GUARDED_BY(mutex_);  // by buffer
   std::map<uintptr_t, KnownArena> arenas_ GUARDED_BY(mutex_);         // by address

@@ -22,6 +22,12 @@ namespace {
 
 bool IsShared(const host::OwnMapping& mapping) { return mapping.is_shared(); }
 
+// Adoption puts other pages there: it is private, or was adopted and its descriptor has gone.
+bool IsToBeReplaced(const host::OwnMapping& mapping) {
+  return !mapping.is_shared() ||
+         (host::WasReplaced(mapping) && !host::DescriptorOf(mapping).valid());
+}
+
 Error Stale(const MemoryCard& memory) {
   return Error(ErrorCode::kStaleGeneration,
                "the memory at " + RangeText(memory.base, memory.bytes) +
@@ -66,7 +72,8 @@ Result<ArenaHandle> PrivateBlocks::Adopt(gantry_client* client, const MemoryCard
   if (!mappings) return nullptr;
   const bool was_shared = std::all_of(mappings->begin(), mappings->end(), IsShared);
   const bool was_replaced = std::any_of(mappings->begin(), mappings->end(), host::WasReplaced);
-  if (!was_shared) RETURN_IF_ERROR(CheckNoDeviceHasPages(memory));
+  if (std::any_of(mappings->begin(), mappings->end(), IsToBeReplaced))
+    RETURN_IF_ERROR(CheckNoDeviceHasPages(memory));
   gantry_arena* adopted = nullptr;
   const Status done = Take(gantry_arena_adopt_private(
       client, reinterpret_cast<void*>(memory.base), memory.bytes, GANTRY_PART_OF_BLOCK, &adopted));
