@@ -4,6 +4,7 @@
 #   gantry_executable(<name> SOURCES ... LIBS ...)                                      bin/<name>
 #   gantry_shared_library(<name> SOURCES ... LIBS ... [VERSION x.y.z] [SOVERSION n])    lib/lib<name>.so
 #   gantry_proto(<target> <file.proto> [LIBS other-proto-targets])    generated protobuf and gRPC code as a library
+#   gantry_text_source(<output.cc> INPUT <file> HEADER <h> NAMESPACE <n> FUNCTION <f>)    n::f() returns the text of the file
 #   gantry_test(<folder-name>_test SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...]
 #               [TOGETHER] [LOOPS] [SERIAL])
 #     One program for each folder, and one more where a process of its own is needed: of another label, environment or main.
@@ -56,6 +57,22 @@ function(gantry_shared_library name)
   endif()
 endfunction()
 
+# Sources that are not in the repository. Each has a target of its own in here, which waits for no library.
+add_custom_target(generated)
+
+function(gantry_text_source output)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "INPUT;HEADER;NAMESPACE;FUNCTION" "")
+  set(script ${CMAKE_SOURCE_DIR}/cmake/embed_text.cmake)
+  cmake_path(GET arg_INPUT FILENAME input_name)
+  add_custom_command(OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DINPUT=${arg_INPUT} -DOUTPUT=${output} -DHEADER=${arg_HEADER}
+            -DNAMESPACE=${arg_NAMESPACE} -DFUNCTION=${arg_FUNCTION} -P ${script}
+    DEPENDS ${arg_INPUT} ${script} COMMENT "embed ${input_name}" VERBATIM)
+  cmake_path(GET output STEM name)
+  add_custom_target(${name}_source DEPENDS ${output})
+  add_dependencies(generated ${name}_source)
+endfunction()
+
 function(gantry_proto target proto)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LIBS")
   cmake_path(ABSOLUTE_PATH proto OUTPUT_VARIABLE input)
@@ -71,9 +88,6 @@ function(gantry_proto target proto)
     DEPENDS ${input} COMMENT "protoc ${relative}" VERBATIM)
   add_library(${target} ${GANTRY_LIBRARY_KIND} ${outputs})
   add_custom_target(${target}_headers DEPENDS ${outputs})
-  if(NOT TARGET generated)
-    add_custom_target(generated)    # what sources include that is not in the repository
-  endif()
   add_dependencies(generated ${target}_headers)
   target_include_directories(${target} SYSTEM PUBLIC ${root})
   target_link_libraries(${target} PUBLIC ${arg_LIBS} gRPC::grpc++ protobuf::libprotobuf)

@@ -1,4 +1,7 @@
-"""Times NIXL's backends beside each other: two agents, random blocks, in turns. docs/getting_started_nixl.md tells how to run it."""
+"""Times NIXL's backends beside each other: two agents, random blocks, in turns. docs/getting_started_nixl.md tells how to run it.
+
+With --bench, gantry-bench has a turn, too: the same blocks by Gantry's own requests, without NIXL.
+"""
 
 import argparse
 import contextlib
@@ -8,6 +11,7 @@ import random
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,6 +55,15 @@ def prepare(pair, shape, options):
     reader.prepare(f"{shape}", "READ", *rows, source.name, ("VRAM", "VRAM") if options.memory == "gpu" else ("DRAM", "DRAM"))
 
 
+def bench(options, shape):
+    """Returns how long one request of gantry-bench took, in microseconds: the median of its own."""
+    size, count = shape
+    transport = "ipc" if options.memory == "gpu" else "tcp" if options.tcp else "shm"
+    words = ["--transport", transport, "--block", size, "--bytes", size * count, "--workers", options.workers, "-n", options.times]
+    run = subprocess.run([options.bench, *map(str, words), "--json"], check=True, capture_output=True, text=True)
+    return json.loads(run.stdout)["stages_us"]["wall"]
+
+
 class Turn:
     """The agents of all other backends stand still: some of them poll."""
 
@@ -76,6 +89,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--times", type=int, default=20, help="posts of a round, for each shape and backend")
+    parser.add_argument("--bench", type=Path, help="gantry-bench, to have a turn; not for --source-gpu")
     options = parser.parse_args()
     flags, nodes = (), ("node", "node")
     if options.tcp:
@@ -96,13 +110,16 @@ def main():
                 for backend, ((reader, _), _) in pairs.items():
                     with Turn(pairs, backend):
                         took.setdefault((shape, backend), []).extend(reader.finish_often(f"{shape}", options.times))
+                if options.bench and shape[1] > 1:
+                    with Turn(pairs, "gantry-bench"):
+                        took.setdefault((shape, "gantry-bench"), []).append(bench(options, shape))
         for agent in pairs["GANTRY"][0]:
             print("".join(line for line in agent.log.splitlines(True) if line.startswith("gantry-nixl")), end="")
     print(json.dumps(vars(options), default=str))
-    print(f"{'block':>9} {'blocks':>7} {'backend':>8} {'p50 us':>10} {'p90 us':>10} {'GB/s':>7}")
+    print(f"{'block':>9} {'blocks':>7} {'backend':>12} {'p50 us':>10} {'p90 us':>10} {'GB/s':>7}")
     for ((size, count), backend), times in took.items():
-        median, tail = statistics.median(times), statistics.quantiles(times, n=10)[-1]
-        print(f"{size:>9} {count:>7} {backend:>8} {median:>10.1f} {tail:>10.1f} {size * count / median / 1000:>7.2f}")
+        median, tail = statistics.median(times), statistics.quantiles(times, n=10)[-1] if len(times) > 1 else times[0]
+        print(f"{size:>9} {count:>7} {backend:>12} {median:>10.1f} {tail:>10.1f} {size * count / median / 1000:>7.2f}")
 
 
 if __name__ == "__main__":
