@@ -96,9 +96,9 @@ bool StandsFor(int fd, const OwnMapping& mapping) {
   return ::fstat(fd, &info) == 0 && info.st_ino == mapping.inode && info.st_dev == mapping.device;
 }
 
-UniqueFd DescriptorOf(const OwnMapping& mapping) {
+UniqueFd DescriptorOf(const OwnMapping& mapping, int access) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
-  UniqueFd readable;
+  UniqueFd other;
   while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
     const std::string_view name = entry->d_name;
     int number = -1;
@@ -108,10 +108,12 @@ UniqueFd DescriptorOf(const OwnMapping& mapping) {
     // what counts.
     UniqueFd copy(::fcntl(number, F_DUPFD_CLOEXEC, 3));
     if (!copy.valid() || !StandsFor(copy.get(), mapping)) continue;
-    if ((::fcntl(copy.get(), F_GETFL) & O_ACCMODE) == O_RDWR) return copy;
-    readable = std::move(copy);
+    const int flags = ::fcntl(copy.get(), F_GETFL);
+    if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) continue;
+    if ((flags & O_ACCMODE) == access) return copy;
+    other = std::move(copy);
   }
-  return readable;
+  return other;
 }
 
 }  // namespace gantry::host
