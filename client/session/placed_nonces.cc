@@ -1,7 +1,10 @@
 #include "client/session/placed_nonces.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -31,6 +34,19 @@ Bytes NonceUnlike(const Bytes& before) {
     if (nonce[i] == before[i]) nonce[i] = static_cast<char>(~before[i]);
   }
   return nonce;
+}
+
+// Where a file was truncated, no page is there to read or write.
+Status Explained(Status status, const Arena& arena) {
+  struct stat info = {};
+  if (status || ::fstat(arena.fd(), &info) != 0 ||
+      static_cast<uint64_t>(info.st_size) >= arena.bytes()) {
+    return status;
+  }
+  return Fail(ErrorCode::kFdTooShort,
+              "the file of the memory has " + std::to_string(info.st_size) + " bytes of " +
+                  std::to_string(arena.bytes()) + " left",
+              "do not truncate the file of a buffer, or register it again as long as it is");
 }
 
 }  // namespace
@@ -171,7 +187,9 @@ Result<gpu::GpuHostCopies*> PlacedNonces::CopiesFor(const std::string& uuid) {
 
 Status PlacedNonces::Read(const Part& part, Bytes* to) const {
   if (part.gpu == nullptr) {
-    return host_->Read(to->data(), reinterpret_cast<const void*>(part.address), part.bytes);
+    return Explained(
+        host_->Read(to->data(), reinterpret_cast<const void*>(part.address), part.bytes),
+        *part.arena);
   }
   return part.gpu->CopyToHost(to->data(), static_cast<gpu::DeviceAddress>(part.address),
                               part.bytes);
@@ -179,7 +197,8 @@ Status PlacedNonces::Read(const Part& part, Bytes* to) const {
 
 Status PlacedNonces::Write(const Part& part, const Bytes& from) const {
   if (part.gpu == nullptr) {
-    return host_->Write(reinterpret_cast<void*>(part.address), from.data(), part.bytes);
+    return Explained(host_->Write(reinterpret_cast<void*>(part.address), from.data(), part.bytes),
+                     *part.arena);
   }
   return part.gpu->CopyFromHost(static_cast<gpu::DeviceAddress>(part.address), from.data(),
                                 part.bytes);

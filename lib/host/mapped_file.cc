@@ -1,7 +1,10 @@
 #include "lib/host/mapped_file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -29,29 +32,58 @@ bool Continues(const OwnMapping& mapping, const OwnMapping& next) {
          next.offset == mapping.offset + (mapping.end - mapping.begin);
 }
 
-// The path may name another file by now, or a device, whose opening has effects.
-UniqueFd OpenByPath(const OwnMapping& mapping) {
-  struct stat info = {};
-  if (::stat(mapping.name.c_str(), &info) != 0 || !S_ISREG(info.st_mode) ||
-      info.st_ino != mapping.inode || info.st_dev != mapping.device) {
+UniqueFd OpenAgain(int fd, int access) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return UniqueFd(::open(path.c_str(), access | O_CLOEXEC));
+}
+
+// The path may name another file by now, or a device, whose opening has effects. O_PATH has none.
+UniqueFd OpenByPath(const OwnMapping& mapping, int access) {
+  const UniqueFd at(::open(mapping.name.c_str(), O_PATH | O_CLOEXEC));
+  struct statfs filesystem = {};
+  if (!at.valid() || !StandsFor(at.get(), mapping) || ::fstatfs(at.get(), &filesystem) != 0 ||
+      filesystem.f_type != TMPFS_MAGIC) {
     return {};
   }
-  for (const int mode : {O_RDWR, O_RDONLY}) {
-    UniqueFd fd(::open(mapping.name.c_str(), mode | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-    if (fd.valid() && StandsFor(fd.get(), mapping)) return fd;
+  UniqueFd fd = OpenAgain(at.get(), access);
+  return fd.valid() ? std::move(fd) : OpenAgain(at.get(), O_RDONLY);
+}
+
+bool IsOpenFor(const UniqueFd& fd, int access) {
+  return fd.valid() && (::fcntl(fd.get(), F_GETFL) & O_ACCMODE) == access;
+}
+
+// A descriptor that gives no more access than the mapping has: others get what it gives. Not valid
+// where no descriptor is open, or only one that writes, and the path does not lead there.
+UniqueFd FileOf(const OwnMapping& mapping, int access) {
+  UniqueFd fd = DescriptorOf(mapping, access);
+  if (IsOpenFor(fd, access)) return fd;
+  UniqueFd opened = fd.valid() && access == O_RDONLY ? OpenAgain(fd.get(), O_RDONLY)
+                                                     : OpenByPath(mapping, access);
+  if (IsOpenFor(opened, access) || access == O_RDONLY) return opened;
+  return fd.valid() ? std::move(fd) : std::move(opened);
+}
+
+// Memory whose file is none that a descriptor can be had of. Another file may have its numbers.
+Status CheckHasFile(const OwnMapping& mapping, const char* way_out) {
+  if (mapping.name.starts_with("/SYSV") || mapping.name == "/dev/zero (deleted)") {
+    return Fail(ErrorCode::kNotExportable,
+                "'" + mapping.name + "' is shared memory that no descriptor can be had of",
+                way_out);
+  }
+  if (major(mapping.device) != 0) {
+    return Fail(ErrorCode::kNotExportable,
+                "'" + mapping.name + "' is a file on a disk, and not shared memory", way_out);
   }
   return {};
 }
 
-bool CanWrite(int fd) { return (::fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; }
-
-// Not valid where neither a descriptor is open nor the path leads there.
-UniqueFd FileOf(const OwnMapping& mapping) {
-  UniqueFd fd = DescriptorOf(mapping);
-  if (fd.valid() && CanWrite(fd.get())) return fd;
-  UniqueFd by_path = OpenByPath(mapping);
-  const bool better = by_path.valid() && (!fd.valid() || CanWrite(by_path.get()));
-  return better ? std::move(by_path) : std::move(fd);
+Status CheckAccess(const OwnMapping& mapping, const char* way_out) {
+  if (mapping.access[0] == 'r' && mapping.access[2] != 'x') return {};
+  return Fail(ErrorCode::kNotExportable,
+              "a part of '" + mapping.name + "' is mapped as " + mapping.access +
+                  ", neither readable nor plain",
+              way_out);
 }
 
 }  // namespace
@@ -60,13 +92,20 @@ Result<SharedMapping> FindSharedMapping(uintptr_t address, uint64_t bytes, const
                                         const char* maps) {
   std::ifstream file(maps);
   std::optional<OwnMapping> run;  // those up to now that are one mapping of one file
+  bool writes = false;            // this process, to any part of it
+  Status plain;
   for (const OwnMapping& next : ReadMappings(file, 0, UINT64_MAX)) {
-    if (run && Continues(*run, next)) {
+    const bool continues = run && Continues(*run, next);
+    if (run && !continues && address < run->end) break;
+    if (!continues) writes = false;
+    writes |= next.access[1] == 'w';
+    const bool is_touched = next.begin < address + bytes && address < next.end;
+    if (is_touched && plain) plain = CheckAccess(next, way_out);
+    if (continues) {
       run->end = next.end;
-      continue;
+    } else {
+      run = next;
     }
-    if (run && address < run->end) break;
-    run = next;
   }
   if (!run || address < run->begin || address >= run->end) {
     return Fail(ErrorCode::kNotExportable,
@@ -92,11 +131,14 @@ Result<SharedMapping> FindSharedMapping(uintptr_t address, uint64_t bytes, const
                     " on, and its beginning is not in front of it",
                 "map the file from its beginning on");
   }
-  UniqueFd fd = FileOf(*run);
+  RETURN_IF_ERROR(CheckHasFile(*run, way_out));
+  RETURN_IF_ERROR(plain);
+  UniqueFd fd = FileOf(*run, writes ? O_RDWR : O_RDONLY);
   if (!fd.valid()) {
     return Fail(ErrorCode::kNotExportable,
                 "no descriptor of the shared memory '" + run->name +
-                    "' is open in this process, and its path does not lead to it",
+                    "' with the mapping's access is open in this process, and its path does not "
+                    "lead to one",
                 "keep the descriptor of the mapping open, or " + std::string(way_out));
   }
   struct stat status = {};

@@ -10,7 +10,7 @@
 namespace gantry::host {
 
 struct SharedMapping {
-  UniqueFd fd;         // of the same file; open for writing where that is allowed
+  UniqueFd fd;         // of the same file; open for writing where the mapping is writable
   uintptr_t base = 0;  // where its byte 0 is mapped
   uint64_t bytes = 0;  // of it, from there on
   uint64_t device = 0;

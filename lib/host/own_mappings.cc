@@ -101,9 +101,9 @@ bool WasReplaced(const OwnMapping& mapping) {
   return mapping.is_shared() && mapping.name.starts_with(kShownName);
 }
 
-UniqueFd DescriptorOf(const OwnMapping& mapping) {
+UniqueFd DescriptorOf(const OwnMapping& mapping, int access) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
-  UniqueFd readable;
+  UniqueFd other;
   while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
     const std::string_view name = entry->d_name;
     int number = -1;
@@ -113,10 +113,12 @@ UniqueFd DescriptorOf(const OwnMapping& mapping) {
     // what counts.
     UniqueFd copy(::fcntl(number, F_DUPFD_CLOEXEC, 3));
     if (!copy.valid() || !StandsFor(copy.get(), mapping)) continue;
-    if ((::fcntl(copy.get(), F_GETFL) & O_ACCMODE) == O_RDWR) return copy;
-    readable = std::move(copy);
+    const int flags = ::fcntl(copy.get(), F_GETFL);
+    if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) continue;
+    if ((flags & O_ACCMODE) == access) return copy;
+    other = std::move(copy);
   }
-  return readable;
+  return other;
 }
 
 }  // namespace gantry::host

@@ -2,6 +2,8 @@
 // thread-safe.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -44,8 +46,8 @@ bool StandsFor(int fd, const OwnMapping& mapping);
 constexpr const char* kReplacedPagesFile = "gantry-private";
 bool WasReplaced(const OwnMapping& mapping);
 
-// Returns a duplicate of a descriptor of this process that stands for the mapped file; one that
-// can write where there is one. Not valid: no such descriptor is open.
-UniqueFd DescriptorOf(const OwnMapping& mapping);
+// Returns a duplicate of a descriptor of this process that stands for the mapped file; one that is
+// open for `access` (O_RDWR, O_RDONLY) where there is one. Not valid: no such descriptor is open.
+UniqueFd DescriptorOf(const OwnMapping& mapping, int access = O_RDWR);
 
 }  // namespace gantry::host

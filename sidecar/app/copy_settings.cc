@@ -36,7 +36,8 @@ constexpr Setting kCopyWorkers[] = {
      "Milliseconds of the longest pause between restarts of a copy worker that keeps dying."},
     {"--unsealed-memory", &Config::unsealed_memory, kNormal, kUnbounded,
      "Take host memory whose owner can truncate its file: /dev/shm, POSIX shared memory, unsealed "
-     "memfds. Transfers of a truncated file fail, and may end copy workers, which are replaced."},
+     "memfds. Transfers of a truncated file fail. Pages that are missing are charged to the "
+     "sidecar. Copies between such files and GPUs on a node are refused."},
 };
 
 constexpr Setting kTransfers[] = {

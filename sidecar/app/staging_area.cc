@@ -56,7 +56,7 @@ StagingArea::StagingArea(CopyPath& copies, std::unique_ptr<memory::StagingMemory
 metrics::StagingSample StagingArea::Sample() const {
   const transport::StagingCopier::Totals& totals = copies_.totals();
   return {memory_->bytes().size(), initiator_.slices.in_use(), target_.slices.in_use(),
-          totals.bytes_from_gpu, totals.bytes_to_gpu};
+          totals.bytes_from_buffers, totals.bytes_to_buffers};
 }
 
 }  // namespace gantry

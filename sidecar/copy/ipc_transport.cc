@@ -26,6 +26,13 @@ Status IpcTransport::CanReach(const memory::MappedAllocation& local,
   if (local.kind() != wire::MemoryKind::kGpu && !IsOfGpu(remote)) {
     return Fail(ErrorCode::kPathUnavailable, "neither buffer is GPU memory");
   }
+  if (local.unsealed() || remote.mapped->unsealed()) {
+    return Fail(
+        ErrorCode::kPathUnavailable,
+        "the file of the buffer that is host memory can shrink, and a GPU's driver that finds "
+        "no page there ends its copy worker",
+        "use memory that is sealed against shrinking, such as a Gantry arena");
+  }
   if (copies_.HasGpuWorkers()) return {};
   return Fail(worker::NoGpuWorkers());
 }

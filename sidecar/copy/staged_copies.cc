@@ -21,6 +21,16 @@ constexpr milliseconds kTurnMax{50};
 // For Close: what the GPUs are at by then is ended by force.
 constexpr milliseconds kCloseMax{1'000};
 
+// kFdTooShort: a file of the ranges was truncated, which a copy need not notice.
+Status CheckNotTruncated(const std::vector<StagedRange>& ranges) {
+  const memory::MappedAllocation* checked = nullptr;
+  for (const StagedRange& range : ranges) {
+    if (range.memory.get() != checked) RETURN_IF_ERROR(range.memory->CheckNotTruncated());
+    checked = range.memory.get();
+  }
+  return {};
+}
+
 uint32_t IndexOf(const std::shared_ptr<const memory::MappedAllocation>& memory, MovePlan* plan) {
   const auto found = std::find(plan->local.begin(), plan->local.end(), memory);
   if (found == plan->local.end()) {
@@ -121,7 +131,9 @@ void StagedCopies::Finish(Running running) {
   } else if (running.operation->progress().bytes < running.bytes) {
     outcome = Fail(ErrorCode::kDeadlineExceeded, "the copy did not end in its time");
   } else {
-    (running.copy.to_gpu ? totals_.bytes_to_gpu : totals_.bytes_from_gpu) += running.bytes;
+    (running.copy.to_buffer ? totals_.bytes_to_buffers : totals_.bytes_from_buffers) +=
+        running.bytes;
+    outcome = CheckNotTruncated(running.copy.ranges);
   }
   running.operation.reset();
   running.copy.ranges.clear();
@@ -154,7 +166,7 @@ void StagedCopies::Begin(StagedCopy copy) {
 
 std::shared_ptr<const MovePlan> StagedCopies::PlanOf(const StagedCopy& copy) const {
   auto plan = std::make_shared<MovePlan>();
-  plan->operation = copy.to_gpu ? wire::Operation::kRead : wire::Operation::kWrite;
+  plan->operation = copy.to_buffer ? wire::Operation::kRead : wire::Operation::kWrite;
   plan->remote.push_back({stage_});
   plan->segments.ReserveMore(copy.ranges.size());
   for (const StagedRange& range : copy.ranges) {

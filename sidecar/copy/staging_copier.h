@@ -24,7 +24,7 @@ struct StagedRange {
 };
 
 struct StagedCopy {
-  bool to_gpu = false;              // to the ranges, and not from them
+  bool to_buffer = false;           // to the ranges, and not from them
   std::vector<StagedRange> ranges;  // not empty
   int priority = 0;
   // After this time no byte reaches the ranges. The workers that still copy are killed; shortly
@@ -49,8 +49,8 @@ class StagingCopier {
   virtual bool Poll() = 0;
 
   struct Totals {
-    std::atomic<uint64_t> bytes_from_gpu{0};
-    std::atomic<uint64_t> bytes_to_gpu{0};
+    std::atomic<uint64_t> bytes_from_buffers{0};
+    std::atomic<uint64_t> bytes_to_buffers{0};
   };
   const Totals& totals() const { return totals_; }
 

@@ -104,12 +104,23 @@ Status CheckHostFd(int fd, uint64_t said_size, bool needs_write, Unsealed unseal
   ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
   RETURN_IF_ERROR(CheckOpenMode(fd, needs_write));
   RETURN_IF_ERROR(CheckSeals(fd, needs_write, facts.is_hugetlb, unsealed));
-  return CheckLength(facts, said_size);
+  // Read after the seals: an owner may shrink the file and then seal it.
+  ASSIGN_OR_RETURN(const FileFacts sealed, FactsOf(fd));
+  return CheckLength(sealed, said_size);
 }
 
 bool CannotShrink(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+Status CheckNotTruncated(int fd, uint64_t bytes) {
+  ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
+  if (facts.size >= bytes) return {};
+  return Fail(ErrorCode::kFdTooShort,
+              "a file of unsealed memory has " + std::to_string(facts.size) + " bytes of " +
+                  std::to_string(bytes) + " left",
+              "its owner truncated the file of a buffer: leave it as long as it was registered");
 }
 
 Result<bool> IsPrefaulted(int fd, uint64_t size) {
@@ -135,17 +146,18 @@ Status PopulatePages(std::byte* data, uint64_t bytes, bool writable) {
   return {};
 }
 
-Result<HostMapping> HostMapping::Create(int fd, uint64_t size, bool writable) {
-  ASSIGN_OR_RETURN(HostMapping mapping, CreateEmpty(fd, size, writable));
+Result<HostMapping> HostMapping::Create(int fd, uint64_t size, bool writable, Unsealed unsealed) {
+  ASSIGN_OR_RETURN(HostMapping mapping, CreateEmpty(fd, size, writable, unsealed));
   ASSIGN_OR_RETURN(const bool prefaulted, IsPrefaulted(fd, size));
   const Status filled = prefaulted ? mapping.Populate() : Status();
   if (!filled && !mapping.may_shrink()) return Fail(filled.error());
   return mapping;
 }
 
-Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writable) {
+Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writable,
+                                             Unsealed unsealed) {
   ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
-  const bool may_shrink = !CannotShrink(fd);
+  const bool may_shrink = unsealed == Unsealed::kTaken;
   // A worker that starts while the file is short maps it, too: its owner may make it longer again.
   RETURN_IF_ERROR(CheckLength(may_shrink ? FileFacts{.size = size} : facts, size));
   const uint64_t mapped_bytes = (size + facts.page_bytes - 1) / facts.page_bytes * facts.page_bytes;

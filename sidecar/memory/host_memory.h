@@ -19,8 +19,11 @@ Status CheckHostFd(int fd, uint64_t said_size, bool needs_write,
                    Unsealed unsealed = Unsealed::kRefused);
 
 // Returns true where nobody can shrink the file. An access behind the end of one that was shrunk is
-// a SIGBUS. Thread-safe.
+// a SIGBUS. A length that is read after this was true is final. Thread-safe.
 bool CannotShrink(int fd);
+
+// Fails with kFdTooShort where the file has fewer than `bytes` by now. Thread-safe.
+Status CheckNotTruncated(int fd, uint64_t bytes);
 
 // Returns true when the file has at least `size` bytes of existing pages. Mappings do not populate
 // other files: the process that touches a missing page first is charged for it. Thread-safe.
@@ -35,9 +38,13 @@ Status PopulatePages(std::byte* data, uint64_t bytes, bool writable);
 // thread-safe. The descriptor may be closed afterwards.
 class HostMapping {
  public:
-  static Result<HostMapping> Create(int fd, uint64_t size, bool writable);
+  // kTaken: the file may shrink, and may be short already. Its accesses have to be guarded.
+  // kRefused: REQUIRES that the caller knows that the file cannot shrink.
+  static Result<HostMapping> Create(int fd, uint64_t size, bool writable,
+                                    Unsealed unsealed = Unsealed::kRefused);
   // Leaves the page tables empty, so that the time does not depend on the file's size.
-  static Result<HostMapping> CreateEmpty(int fd, uint64_t size, bool writable);
+  static Result<HostMapping> CreateEmpty(int fd, uint64_t size, bool writable,
+                                         Unsealed unsealed = Unsealed::kRefused);
   HostMapping(HostMapping&& other) noexcept;
   HostMapping& operator=(HostMapping&& other) noexcept;
   HostMapping(const HostMapping&) = delete;
@@ -47,7 +54,7 @@ class HostMapping {
   std::byte* data() const { return data_; }  // pages are read-only unless writable()
   uint64_t size() const { return size_; }
   bool writable() const { return writable_; }
-  // True where the file could shrink when it was mapped: then an access may be a SIGBUS.
+  // True for kTaken: an access may be a SIGBUS.
   bool may_shrink() const { return may_shrink_; }
   // Fills the page tables. REQUIRES that the pages exist.
   Status Populate() const;

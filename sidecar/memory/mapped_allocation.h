@@ -28,6 +28,11 @@ class MappedAllocation {
     return source_.kind == wire::MemoryKind::kGpu || source_.unsealed;
   }
   bool unsealed() const { return source_.unsealed; }  // host memory whose file can shrink
+  // kFdTooShort: the file can shrink, and has fewer bytes than the allocation. Else a system call
+  // for such a file, and nothing for others.
+  Status CheckNotTruncated() const {
+    return unsealed() ? memory::CheckNotTruncated(fd()->get(), size()) : Status();
+  }
   wire::MemoryKind kind() const { return source_.kind; }
   const MemoryIdentity& identity() const { return identity_; }
   const wire::GpuFacts& gpu() const { return source_.gpu; }  // GPU memory only

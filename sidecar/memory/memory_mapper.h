@@ -55,7 +55,8 @@ struct AllocationSource {
   uint64_t base = 0;
   // Host memory that each worker with a GPU registers with the GPU driver, for direct copies.
   bool pinned = false;
-  // Host memory whose owner can shrink its file. MappedAllocation sets it.
+  // Host memory whose owner can shrink its file. MappedAllocation::Create alone decides it, before
+  // anything maps the file, and workers are told: a file that is sealed later stays unsealed here.
   bool unsealed = false;
   DmaBuf dma_buf = {};  // GPU memory only; workers do not use it
 };

@@ -21,8 +21,10 @@ Result<std::span<std::byte>> ProcessMapping::BytesForDevices() const {
     }
     const MutexLock lock(mutex_);
     if (!mapping_) {
-      ASSIGN_OR_RETURN(HostMapping mapping,
-                       HostMapping::CreateEmpty(source_.fd->get(), source_.size, source_.writable));
+      ASSIGN_OR_RETURN(
+          HostMapping mapping,
+          HostMapping::CreateEmpty(source_.fd->get(), source_.size, source_.writable,
+                                   source_.unsealed ? Unsealed::kTaken : Unsealed::kRefused));
       mapping_.emplace(std::move(mapping));
       ready_.store(&*mapping_, std::memory_order_release);
     }

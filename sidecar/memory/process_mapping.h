@@ -1,6 +1,7 @@
 // An allocation's bytes mapped in this process, for transports that send and receive them here.
-// Mapped at the first use, kept as long as the allocation. Only files that cannot shrink are
-// accessed here, so an access is no SIGBUS; holes in huge pages are the exception. Thread-safe.
+// Mapped at the first use, kept as long as the allocation. The seals are asked before the length,
+// so an access to what Bytes returns is no SIGBUS; holes in huge pages are the exception.
+// Thread-safe.
 #pragma once
 
 #include <atomic>

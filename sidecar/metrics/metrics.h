@@ -55,13 +55,13 @@ struct TcpConnections {
   uint64_t bytes_written = 0;
 };
 
-// The staging memory between GPUs and the network.
+// The staging memory between the network and buffers that only copy workers touch.
 struct StagingSample {
   uint64_t bytes = 0;
   uint64_t initiator_slices = 0;  // in use
   uint64_t target_slices = 0;
-  uint64_t bytes_from_gpus = 0;  // cumulative, as the next one
-  uint64_t bytes_to_gpus = 0;
+  uint64_t bytes_from_buffers = 0;  // cumulative, as the next one
+  uint64_t bytes_to_buffers = 0;
 };
 
 // One RDMA device, in this sidecar's own transfers.

@@ -168,18 +168,18 @@ void AppendRdma(const RdmaSample& now, std::vector<MetricFamily>& out) {
 }
 
 void AppendStaging(const StagingSample& now, std::vector<MetricFamily>& out) {
-  out.push_back(GaugeOf("gantry_staging_bytes",
-                        "Size of the host memory that bytes of GPUs are staged in for the network",
-                        now.bytes));
+  out.push_back(GaugeOf(
+      "gantry_staging_bytes",
+      "Size of the host memory that bytes of GPUs and unsealed files are staged in", now.bytes));
   out.push_back(Family(MetricType::Gauge, "gantry_staging_slices_in_use",
                        "Slices of it that belong to a request, by side", "side",
                        {{"initiator", static_cast<double>(now.initiator_slices)},
                         {"target", static_cast<double>(now.target_slices)}}));
   out.push_back(Family(MetricType::Counter, "gantry_staging_bytes_total",
-                       "Bytes that copy workers moved between GPUs and the staging memory",
+                       "Bytes that copy workers moved between buffers and the staging memory",
                        "direction",
-                       {{"from_gpu", static_cast<double>(now.bytes_from_gpus)},
-                        {"to_gpu", static_cast<double>(now.bytes_to_gpus)}}));
+                       {{"from_buffers", static_cast<double>(now.bytes_from_buffers)},
+                        {"to_buffers", static_cast<double>(now.bytes_to_buffers)}}));
 }
 
 void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {

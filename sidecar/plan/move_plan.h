@@ -46,4 +46,17 @@ struct MovePlan {
   uint64_t descriptors_in = 0;  // as requested: ranges, or blocks times buffers
 };
 
+// Fails with kFdTooShort where the file of an allocation was truncated. The copy of a last page in
+// part is no fault, and devices keep the pages that they pinned: so this is asked when a transfer
+// is admitted and before it succeeds. A system call for each allocation that is unsealed.
+inline Status CheckNotTruncated(
+    const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
+    const std::vector<RemoteAllocation>& remote) {
+  for (const auto& allocation : local) RETURN_IF_ERROR(allocation->CheckNotTruncated());
+  for (const RemoteAllocation& allocation : remote) {
+    if (allocation.mapped != nullptr) RETURN_IF_ERROR(allocation.mapped->CheckNotTruncated());
+  }
+  return {};
+}
+
 }  // namespace gantry::transport

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 namespace gantry::engine {
@@ -16,6 +17,14 @@ int64_t UnixMillisNow() {
   return std::chrono::duration_cast<milliseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+// Which of them a truncated file lacked is not known.
+std::vector<uint32_t> AllItemsOf(const transport::MovePlan& plan) {
+  std::vector<uint32_t> items(plan.item_order.empty() ? plan.descriptors_in
+                                                      : plan.item_order.size());
+  std::iota(items.begin(), items.end(), 0u);
+  return items;
 }
 
 // Where no answer came, the notification may have been delivered all the same.
@@ -67,8 +76,14 @@ TransferStatus Transfer::Snapshot(TimePoint now) const {
 
 void Transfer::End(TimePoint now, size_t failed_items_max) {
   TransferStatus status = Snapshot(now);
-  const bool complete = status.chunks_moved == status.chunks;
-  if (complete) {
+  const bool moved = status.chunks_moved == status.chunks;
+  const Status whole =
+      moved ? transport::CheckNotTruncated(admitted.plan->local, admitted.plan->remote) : Status();
+  const bool complete = moved && whole;
+  if (!whole) {
+    status.state = TransferState::kFailed;
+    status.error = whole.error();
+  } else if (complete) {
     status.state = TransferState::kSucceeded;
   } else if (stop_reason) {  // which a failure before it is not overwritten by
     status.state = stop_outcome;
@@ -84,7 +99,7 @@ void Transfer::End(TimePoint now, size_t failed_items_max) {
   }
   if (!complete) {
     const std::vector<uint32_t>& order = admitted.plan->item_order;
-    std::vector<uint32_t> items = operation->UnfinishedItems();
+    std::vector<uint32_t> items = moved ? AllItemsOf(*admitted.plan) : operation->UnfinishedItems();
     for (uint32_t& item : items) item = order.empty() ? item : order[item];
     std::sort(items.begin(), items.end());
     status.failed_items_truncated = items.size() > failed_items_max;

@@ -212,6 +212,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   RETURN_IF_ERROR(ResolveRemote(request, lists, admitted, &input));
   if (request.fence) RETURN_IF_ERROR(ResolveFence(request, admitted));
 
+  RETURN_IF_ERROR(transport::CheckNotTruncated(input.local_allocations, input.remote_allocations));
   const std::vector<transport::RemoteAllocation> targets = TargetsOf(admitted->remotes);
   PathQuestion question;
   question.local = &input.local_allocations;

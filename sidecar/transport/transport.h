@@ -104,7 +104,7 @@ class Transport {
   virtual Status CanCarry(const LocalSide& local,
                           const std::vector<RemoteAllocation>& remote) const = 0;
   // Returns why this sidecar cannot copy between these two allocations. The answer is the same for
-  // all local allocations of one kind and GPU.
+  // all local allocations of one kind, seal and GPU.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
   // Higher `priority` goes first; equal ones share. Poll returns `token`.

@@ -64,7 +64,7 @@ def staging_bytes_of(pid):
 
 def staged_bytes(sidecar):
     """From its GPUs, and to them."""
-    return [metric(sidecar, f'gantry_staging_bytes_total{{direction="{direction}"}}') for direction in ("from_gpu", "to_gpu")]
+    return [metric(sidecar, f'gantry_staging_bytes_total{{direction="{direction}"}}') for direction in ("from_buffers", "to_buffers")]
 
 
 class Sides:

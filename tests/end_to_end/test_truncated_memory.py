@@ -1,5 +1,7 @@
 """Files that are truncated under those who use them: their transfers fail. The sidecar stays, and so do the transfers of others."""
 
+import os
+import signal
 import threading
 import time
 
@@ -113,8 +115,75 @@ def test_a_truncated_file_fails_its_verification(make_world, new_segment):
     world.nothing_ended()
 
 
-def test_truncation_beside_a_gpu_ends_copy_workers_and_not_the_sidecar(gpus, start_sidecar, start_gpu_workload, new_segment):
-    """The GPU's driver copies there, and nothing can end it half-way."""
+@pytest.mark.parametrize("path", ["shm", "tcp", "tls"])
+@pytest.mark.parametrize("operation, side", [("read", "owner"), ("write", "owner"), ("read", "peer"), ("write", "peer")])
+@pytest.mark.parametrize("left", [SIZE - 1, SIZE - MIB - 4095], ids=["one_byte_less", "some_of_a_page"])
+def test_a_cut_within_a_page_is_no_success(make_world, new_segment, path, operation, side, left):
+    """There the kernel reads zeros and takes writes, without a signal."""
+    world, segment = make_world(path), new_segment()
+    local, remote = (world.local, "k") if side == "owner" else (world.share(segment, world.peer), "sealed")
+    if side == "owner":
+        world.share(segment)
+    world.move(operation, local, remote, length=4096)
+    segment.truncate(left)
+    with pytest.raises(gantry.Error) as caught:
+        world.move(operation, local, remote)
+    assert caught.value.code == "fd_too_short", caught.value
+    segment.truncate(SIZE)
+    world.move(operation, local, remote)
+    world.nothing_ended()
+
+
+@pytest.mark.parametrize("path", ["shm", "tcp"])
+def test_a_worker_that_starts_while_a_file_is_short_has_it_when_it_is_longer(make_world, new_segment, path):
+    world, segment = make_world(path), new_segment()
+    world.share(segment)
+    world.move("read", world.local, "k")
+    segment.truncate(4096)
+    before = {sidecar: workers_of(sidecar) for sidecar in (world.a, world.b)}
+    for sidecar, workers in before.items():
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: len(workers_of(sidecar)) == 2 and not set(workers_of(sidecar)) & set(workers), 20, "new copy workers")
+    wait_for(lambda: moves(world, "sealed"), 20, "transfers of others")
+    segment.truncate(SIZE)
+    for _ in range(10):  # by every worker
+        world.move("read", world.local, "k")
+
+
+def moves(world, remote):
+    try:
+        world.move("read", world.local, remote)
+    except gantry.Error:
+        return False
+    return True
+
+
+def test_a_file_that_is_short_when_a_peer_maps_it_fails_alone(make_world, new_segment):
+    world, segment = make_world("shm"), new_segment()
+    world.share(segment)
+    segment.truncate(4096)
+    with pytest.raises(gantry.Error) as caught:
+        world.move("read", world.local, "k")
+    assert caught.value.code == "fd_too_short", caught.value
+    world.others_move()
+    segment.truncate(SIZE)
+    world.move("read", world.local, "k")
+    world.nothing_ended()
+
+
+def test_a_verified_registration_says_that_the_file_was_truncated(start_sidecar, new_segment):
+    sidecar, segment = start_sidecar("a", flags=UNSEALED), new_segment(size=MIB)
+    with gantry.Client(sidecar.run_dir, "owner") as client:
+        client.register("first", segment.view, adopt=True)
+        segment.truncate(0)
+        with pytest.raises(gantry.Error) as caught:
+            client.register("second", segment.view, verify=True)
+        assert caught.value.code == "fd_too_short" and "truncate" in caught.value.hint, caught.value
+
+
+def test_a_file_that_can_shrink_is_not_copied_beside_a_gpu(gpus, start_sidecar, start_gpu_workload, new_segment):
+    """The GPU's driver would copy there, and nothing can end it half-way."""
     sidecar, segment = start_sidecar("a", workers=2, flags=UNSEALED), new_segment(size=4 * MIB)
     engine = start_gpu_workload(sidecar, "engine", 0)
     engine.do("allocate", "kv", 4 * MIB)
@@ -126,17 +195,9 @@ def test_truncation_beside_a_gpu_ends_copy_workers_and_not_the_sidecar(gpus, sta
 
     with gantry.Client(sidecar.run_dir, "store") as store:
         arena = store.arena(4 * MIB)
-        buffers = [store.register("k", segment.view, access=BOTH, adopt=True),
-                   store.register("sealed", arena.view(0, 4 * MIB), access=BOTH)]
-        assert write("k")["state"] == "succeeded" and bytes(segment.view) == engine.do("look", "kv", 0, 4 * MIB)
-        before = workers_of(sidecar)
-        segment.truncate(4096)
-        failed = write("k")
-        assert failed["state"] == "failed" and failed["error"]["code"] == "worker_lost", failed
-        assert sidecar.process.poll() is None
-        wait_for(lambda: len(workers_of(sidecar)) == 2 and set(workers_of(sidecar)) != set(before), 20, "new copy workers")
-        wait_for(lambda: write("sealed")["state"] == "succeeded", 20, "transfers of others")
-        segment.truncate(4 * MIB)
-        wait_for(lambda: write("k")["state"] == "succeeded", 20, "the file to be used again")
-        for buffer in buffers:
-            buffer.unregister()
+        store.register("k", segment.view, access=BOTH, adopt=True)
+        store.register("sealed", arena.view(0, 4 * MIB), access=BOTH)
+        workers = workers_of(sidecar)
+        refused = write("k")
+        assert refused["code"] == "path_unavailable" and "can shrink" in refused["detail"], refused
+        assert write("sealed")["state"] == "succeeded" and workers_of(sidecar) == workers

@@ -51,8 +51,8 @@ class HandCopier final : public StagingCopier {
       if (!status) break;
       char* const on_gpu = gpu_.data() + range.offset;
       std::byte* const staged = stage_.data() + range.stage_offset;
-      copy.to_gpu ? std::memcpy(on_gpu, staged, range.bytes)
-                  : std::memcpy(staged, on_gpu, range.bytes);
+      copy.to_buffer ? std::memcpy(on_gpu, staged, range.bytes)
+                     : std::memcpy(staged, on_gpu, range.bytes);
     }
     copy.ranges.clear();
     copy.done(std::move(status));

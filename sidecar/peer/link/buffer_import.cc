@@ -101,7 +101,11 @@ Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
       source.identity = {allocation.identity_high, allocation.identity_low};
     }
   } else {
-    RETURN_IF_ERROR(CheckHostFd(fd->get(), allocation.size, writable, mapper.unsealed()));
+    const Status usable = CheckHostFd(fd->get(), allocation.size, writable, mapper.unsealed());
+    // A file that is short for now is mapped, too: its transfers fail, and those of others do not.
+    const bool short_for_now = !usable && usable.error().code == ErrorCode::kFdTooShort &&
+                               !memory::CannotShrink(fd->get());
+    if (!usable && !short_for_now) return Fail(usable.error());
   }
   source.fd = std::move(fd);
   source.size = allocation.size;

@@ -56,6 +56,20 @@ void RefuseFor(const registry::Buffer::Allocations& allocations, const WhyNotSta
   }
 }
 
+// A peer that only reads gets a descriptor for that, which the file's mode may not allow.
+void RefuseUnopenable(const memory::MappedAllocation& allocation,
+                      std::vector<wire::PathReport>* paths) {
+  const auto opened = ReadOnly(*allocation.fd());
+  if (opened) return;
+  for (const wire::PathInfo& info : wire::kPathTable) {
+    if (!info.shares_memory) continue;
+    Refuse(info.path,
+           std::string(kUnsealed) + ", and its mode does not let this sidecar open it for peers: " +
+               opened.error().message,
+           paths);
+  }
+}
+
 // Once it is known whether the devices have the buffer: peers reach it there, or what it is copied
 // to, which memory of the host is not.
 void RefuseBounce(const registry::Buffer::Allocations& allocations, const std::string& why_not,
@@ -123,6 +137,11 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire
     told.identity_low = allocation.identity().inode;
   }
   to.paths = std::move(paths);
+  for (const auto& allocation : use.allocations()) {
+    if (allocation->unsealed() && !from.access.remote_write) {
+      RefuseUnopenable(*allocation, &to.paths);
+    }
+  }
   RefuseFor(use.allocations(), why_not, &to.paths);
   AddChunks(use.nic_registration(), &to);
   RefuseBounce(use.allocations(), why_not.for_bounce, &to);

@@ -134,7 +134,7 @@ void BounceJob::CopyHere(Id id, Step next) {
   Part& part = parts_.at(id);
   if (part.routes.local.empty()) return Go(id, next);
   StagedCopy copy;
-  copy.to_gpu = !is_write();
+  copy.to_buffer = !is_write();
   copy.ranges = std::move(part.routes.local);
   copy.priority = setup_.priority;
   copy.owner = this;

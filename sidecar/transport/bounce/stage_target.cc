@@ -124,7 +124,7 @@ Status StageTarget::RunCopy(const wire::StagedMove& move, ResolvedMove resolved,
                             const Stage* stage) {
   auto done = std::make_shared<std::promise<Status>>();
   StagedCopy copy;
-  copy.to_gpu = move.to_buffers;
+  copy.to_buffer = move.to_buffers;
   copy.ranges = std::move(resolved.ranges);
   copy.priority = move.priority;
   copy.end = end;

@@ -48,7 +48,7 @@ void InitiatorStream::CopyOut(MovePart part) {
   ++copying_out_;
   auto kept = std::make_shared<MovePart>(std::move(part));
   kept->staged->Copy(
-      {.to_gpu = false, .priority = job->priority(), .owner = job.get()},
+      {.to_buffer = false, .priority = job->priority(), .owner = job.get()},
       [self = shared_from_this(), kept](const Status& copied) {
         self->loop_.Post([self, kept, copied] { self->CopiedOut(std::move(*kept), copied); });
       });
@@ -75,7 +75,7 @@ void InitiatorStream::Land(MovePart part) {
     return job->Lost(std::move(part), Error(ErrorCode::kCancelled, "it was stopped"), {}, true);
   }
   auto kept = std::make_shared<MovePart>(std::move(part));
-  kept->staged->Copy({.to_gpu = true, .priority = job->priority(), .owner = job.get()},
+  kept->staged->Copy({.to_buffer = true, .priority = job->priority(), .owner = job.get()},
                      [job, kept](const Status& copied) {
                        kept->staged->Displace();
                        if (copied) {

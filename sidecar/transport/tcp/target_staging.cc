@@ -71,7 +71,7 @@ void TargetStream::Apply(Write write) {
   Queue(std::move(answer));
   ++copies_;
   staged->target.staged->Copy(
-      {.to_gpu = true,
+      {.to_buffer = true,
        .priority = staged->target.priority,
        .end = TimeOf(write.lease_end) - kCopyGuard,
        .owner = this},
@@ -112,7 +112,7 @@ void TargetStream::ReadPlaced(const std::shared_ptr<StagedAnswer>& answer, Slice
 void TargetStream::CopyOut(const std::shared_ptr<StagedAnswer>& answer) {
   ++copies_;
   answer->target.staged->Copy(
-      {.to_gpu = false, .priority = answer->target.priority, .owner = this},
+      {.to_buffer = false, .priority = answer->target.priority, .owner = this},
       [self = shared_from_this(), answer](const Status& copied) {
         StagedPayload& staged = *answer->target.staged;
         // What lies in host memory is sent from where it is.

@@ -40,10 +40,10 @@ class TargetStream final : public IoHandler,
     std::string control;
     std::optional<RequestBody> read;                 // resolved when it is next to be sent
     size_t bytes = 0;                                // memory that it takes while waiting
-    std::shared_ptr<StagedAnswer> staged = nullptr;  // set for GPU memory: the copy it waits for
+    std::shared_ptr<StagedAnswer> staged = nullptr;  // if staged: the copy it waits for
   };
-  // An answer that involves GPU memory: a read's copy into slices, or a write's copy out of them.
-  // Its uses of buffers end with the copy.
+  // An answer that involves staged memory: a read's copy into slices, or a write's copy out of
+  // them. Its uses of buffers end with the copy.
   struct StagedAnswer {
     ResolvedTarget target;
     uint64_t written = 0;  // bytes of a write
@@ -80,7 +80,7 @@ class TargetStream final : public IoHandler,
   void Refuse(uint64_t request, const Error& error);
   void RefuseWith(const Error& error, Answer* answer);
 
-  // These are for GPU memory.
+  // These are for staged memory: of GPUs, and files that can shrink.
   void AwaitSlices();
   void WritePlaced(uint64_t number, SliceLease lease);
   void Apply(Write write);
@@ -89,7 +89,7 @@ class TargetStream final : public IoHandler,
   void CopyOut(const std::shared_ptr<StagedAnswer>& answer);
   void Copied(const std::shared_ptr<StagedAnswer>& answer, const Status& copied);
   void TakeStaged(Answer* answer);
-  // Stages the next reads early, when they are likely to concern GPU memory, too.
+  // Stages the next reads early, when they are likely to be staged, too.
   void StageAhead();
   // Returns null when the session has its full share.
   std::shared_ptr<void> TakeShare(size_t slices) const;
@@ -100,7 +100,7 @@ class TargetStream final : public IoHandler,
   void Move();
   Status Receive();
   IoState Send();
-  // Resolves a front read, or turns it into a refusal. False: it waits for a GPU.
+  // Resolves a front read, or turns it into a refusal. False: it waits for a copy.
   bool FrontIsReady();
   void ResolveRead(Answer* answer);
   // Passes the front answer to the sender. REQUIRES that it is ready.
@@ -133,7 +133,7 @@ class TargetStream final : public IoHandler,
   uint64_t writes_ = 0;
   ResolvedTarget sending_;
   bool reads_staged_ = false;  // the last read was staged: stage the next ones early
-  size_t copies_ = 0;          // running copies of GPU memory
+  size_t copies_ = 0;          // running copies of staged memory
   TimePoint sending_since_;
   TimePoint moved_in_;
   TimePoint moved_out_;

@@ -23,10 +23,11 @@ struct WorkerRequest {
   uint64_t number = 0;  // the request's number; the answer repeats it
   memory::MappingId mapping;
   uint64_t size = 0;
-  // The rest is for GPU memory, except `pinned`.
+  // The rest is for GPU memory, except `pinned` and `unsealed`.
   uint32_t on_gpu = 0;
   uint32_t gpu_export = 0;  // a wire::GpuExport
   uint32_t pinned = 0;      // for host memory: register it with the GPU driver
+  uint32_t unsealed = 0;    // for host memory: its file can shrink
   int64_t exporter_pid = 0;
   uint64_t buffer_id = 0;
   uint64_t fd_offset = 0;

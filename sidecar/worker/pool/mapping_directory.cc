@@ -299,6 +299,7 @@ WorkerRequest MappingDirectory::MapRequest(memory::MappingId id,
   request.size = source.size;
   request.writable = source.writable ? 1 : 0;
   request.pinned = source.pinned ? 1 : 0;
+  request.unsealed = source.unsealed ? 1 : 0;
   if (source.kind == wire::MemoryKind::kGpu) SetGpuFacts(source.gpu, &request);
   return request;
 }

@@ -225,8 +225,10 @@ class CopyWorker {
                        memory::GpuMapping::Create(gpus_, GpuFactsOf(request), fd, request.size));
       return mappings_.Add(request.mapping, std::move(mapping), writable);
     }
+    const auto unsealed =
+        request.unsealed != 0 ? memory::Unsealed::kTaken : memory::Unsealed::kRefused;
     ASSIGN_OR_RETURN(memory::HostMapping mapping,
-                     memory::HostMapping::Create(fd, request.size, writable));
+                     memory::HostMapping::Create(fd, request.size, writable, unsealed));
     if (request.pinned == 0 || gpus_.context() == nullptr) {
       return mappings_.Add(request.mapping, std::move(mapping));
     }

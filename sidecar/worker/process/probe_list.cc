@@ -37,8 +37,9 @@ Status ReadProbe(const MappingTable& mappings, const MemoryProbe& probe, Bytes* 
     return Fail(ErrorCode::kOutOfRange, "a probe lies outside of its allocation");
   }
   if (mapped->gpu == nullptr) {
-    const bool copied =
-        RunGuarded([&] { std::memcpy(there->data(), mapped->data + probe.offset, probe.length); });
+    const bool copied = RunGuarded({mapped->unsealed(), {}}, [&] {
+      std::memcpy(there->data(), mapped->data + probe.offset, probe.length);
+    });
     if (copied) return {};
     return Fail(ErrorCode::kFdTooShort, "its file has lost the pages that a probe lies in",
                 "do not truncate the file of a buffer that is registered");

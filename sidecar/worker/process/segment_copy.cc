@@ -99,7 +99,9 @@ std::optional<ErrorCode> CopyBytes(const CopySegment& segment, const MappedBytes
                                    const MappedBytes& destination) {
   const auto copy = [&] { CopyUnguarded(segment, source, destination); };
   if (source.may_shrink || destination.may_shrink) {
-    return RunGuarded(copy) ? std::nullopt : std::optional(ErrorCode::kFdTooShort);
+    return RunGuarded({source.unsealed(), destination.unsealed()}, copy)
+               ? std::nullopt
+               : std::optional(ErrorCode::kFdTooShort);
   }
   copy();
   return std::nullopt;

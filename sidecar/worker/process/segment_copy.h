@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "sidecar/memory/gpu_memory.h"
 #include "sidecar/worker/channel/copy_pool.h"
@@ -20,6 +21,11 @@ struct MappedBytes {
   const memory::GpuMapping* gpu = nullptr;
   // Set for pinned host memory: the GPU's address of the first byte. Never derive it from `data`.
   std::optional<gpu::DeviceAddress> pinned = {};
+
+  // The bytes where an access may be a SIGBUS.
+  std::span<const std::byte> unsealed() const {
+    return {data, may_shrink ? static_cast<size_t>(size) : 0};
+  }
 };
 
 // Returns why the segment may not be copied between these two; nothing when it may. Never wraps

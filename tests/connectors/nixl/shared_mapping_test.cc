@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 #include <vector>
 
 namespace gantry::nixl {
@@ -111,6 +115,56 @@ TEST(SharedMapping, IsFoundByItsPathWhileThatLeadsToIt) {
   ::close(::dup2(::open("/dev/null", O_RDWR | O_CLOEXEC), found->fd.get()));
   EXPECT_EQ(FindSharedMapping(address, 10).error().code, ErrorCode::kNotExportable);
   ::munmap(data, kMappedBytes);
+}
+
+TEST(SharedMapping, GivesNoMoreAccessThanTheMapping) {
+  char path[] = "/dev/shm/gantry-shared-mapping-XXXXXX";
+  UniqueFd fd(::mkostemp(path, O_CLOEXEC));
+  ASSERT_TRUE(fd.valid());
+  ASSERT_EQ(::ftruncate(fd.get(), kMappedBytes), 0);
+  void* const data = ::mmap(nullptr, kMappedBytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const auto access_of = [&] {
+    const auto found = FindSharedMapping(address, 10);
+    return found ? ::fcntl(found->fd.get(), F_GETFL) & O_ACCMODE : -1;
+  };
+  EXPECT_EQ(access_of(), O_RDONLY) << "the descriptor that is open writes";
+  UniqueFd reader(::open(path, O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(access_of(), O_RDONLY) << "both are open";
+  fd.reset();
+  EXPECT_EQ(access_of(), O_RDONLY) << "the path would write";
+  reader.reset();
+  EXPECT_EQ(access_of(), O_RDONLY) << "the path alone";
+  ASSERT_EQ(::mprotect(data, kMappedBytes, PROT_NONE), 0);
+  EXPECT_THAT(FindSharedMapping(address, 10).error().message, HasSubstr("is mapped as ---s"));
+  ASSERT_EQ(::unlink(path), 0);
+  ::munmap(data, kMappedBytes);
+}
+
+// A line of maps that has the numbers of a descriptor of this process.
+std::string MapsLine(const UniqueFd& fd, const std::string& device, const char* name) {
+  struct stat info = {};
+  EXPECT_EQ(::fstat(fd.get(), &info), 0);
+  char numbers[32];
+  std::snprintf(numbers, sizeof(numbers), "%02x:%02x", major(info.st_dev), minor(info.st_dev));
+  return "10000000-10010000 rw-s 00000000 " + (device.empty() ? std::string(numbers) : device) +
+         " " + std::to_string(info.st_ino) + "   " + name + "\n";
+}
+
+TEST(SharedMapping, IsNeverTheFileOfAnotherKindOfMemoryWithItsNumbers) {
+  MappedMemfd memory;
+  const std::string path =
+      ::testing::TempDir() + "shared-mapping-maps-" + std::to_string(::getpid());
+  const auto find = [&](const std::string& device, const char* name) {
+    std::ofstream(path) << MapsLine(memory.fd(), device, name);
+    return host::FindSharedMapping(0x10000000, 10, "take an arena", path.c_str());
+  };
+  EXPECT_TRUE(find("", "/memfd:mapping (deleted)"));
+  EXPECT_THAT(find("", "/SYSV00000000 (deleted)").error().message, HasSubstr("no descriptor can"));
+  EXPECT_THAT(find("", "/dev/zero (deleted)").error().message, HasSubstr("no descriptor can"));
+  EXPECT_THAT(find("08:01", "/data/pool").error().message, HasSubstr("a file on a disk"));
+  ::unlink(path.c_str());
 }
 
 TEST(SharedMapping, IsRefusedWhenItsDescriptorIsClosed) {

@@ -86,6 +86,9 @@ class IpcHarness final : public testing::TransportHarness {
   RemoteAllocation Remote(const TestArena& arena) override {
     return {OnGpu(arena, static_cast<int>(driver_->devices().size()) - 1).mapped};
   }
+  std::shared_ptr<const memory::MappedAllocation> OnHost(const TestArena& arena) {
+    return *memory::MappedAllocation::Create(*pool_, arena.source());
+  }
   void Refresh(TestArena& arena) override {
     const OfArena& held = memories_.at(&arena);
     EXPECT_TRUE(held.context->CopyToHost(arena.data(), held.memory->range().base, arena.size()));
@@ -171,6 +174,15 @@ TEST(IpcTransportTest, SaysWhyItCannotReach) {
   EXPECT_EQ(unmapped.error().code, ErrorCode::kPathUnavailable);
   EXPECT_EQ(unmapped.error().message, "no way there");
   EXPECT_TRUE(harness.transport().CanReach(*local, {local}));
+  const TestArena sealed(4096);
+  const TestArena unsealed(4096, TestArena::Unsealed());
+  EXPECT_TRUE(harness.transport().CanReach(*local, {harness.OnHost(sealed)}));
+  const auto short_soon = harness.OnHost(unsealed);
+  for (const Status& refused : {harness.transport().CanReach(*local, {short_soon}),
+                                harness.transport().CanReach(*short_soon, {local})}) {
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("can shrink"), std::string::npos);
+  }
 }
 
 }  // namespace

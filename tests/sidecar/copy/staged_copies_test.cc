@@ -26,9 +26,9 @@ class StagedCopiesTest : public ::testing::Test {
     source.writable = true;
     return *memory::MappedAllocation::Create(pool_, source);
   }
-  StagedCopy Copy(bool to_gpu, uint64_t offset, uint64_t stage_offset, uint64_t bytes) {
+  StagedCopy Copy(bool to_buffer, uint64_t offset, uint64_t stage_offset, uint64_t bytes) {
     StagedCopy copy;
-    copy.to_gpu = to_gpu;
+    copy.to_buffer = to_buffer;
     copy.ranges = {{memory_, offset, stage_offset, bytes}};
     copy.owner = this;
     copy.done = [this](const Status& status) { outcomes_.push_back(status); };
@@ -79,8 +79,23 @@ TEST_F(StagedCopiesTest, MovesTheRangesBothWaysAndNothingElse) {
   Drive(2);
   there.replace(30001, 777, stage, 5, 777);
   EXPECT_EQ(std::string(arena_.data(), arena_.data() + kBytes), there);
-  EXPECT_EQ(copies_.totals().bytes_from_gpu, 1001u);
-  EXPECT_EQ(copies_.totals().bytes_to_gpu, 777u);
+  EXPECT_EQ(copies_.totals().bytes_from_buffers, 1001u);
+  EXPECT_EQ(copies_.totals().bytes_to_buffers, 777u);
+}
+
+TEST_F(StagedCopiesTest, FailsWhereAFileWasCutWithinItsLastPage) {
+  const TestArena unsealed(kBytes, TestArena::Unsealed());
+  for (const bool to_buffer : {false, true}) {
+    StagedCopy copy = Copy(to_buffer, 0, 0, kBytes);
+    copy.ranges.front().memory = Map(unsealed);
+    ASSERT_EQ(::ftruncate(unsealed.Fd().get(), kBytes - 1), 0);
+    outcomes_.clear();
+    copies_.Start(std::move(copy));
+    Drive(1);
+    ASSERT_EQ(outcomes_.size(), 1u);
+    ASSERT_FALSE(outcomes_[0]);
+    EXPECT_EQ(outcomes_[0].error().code, ErrorCode::kFdTooShort);
+  }
 }
 
 TEST_F(StagedCopiesTest, AfterItsEndNothingIsBegun) {

@@ -78,15 +78,30 @@ TEST(CheckHostFd, RefusesHugePagesThatCanShrinkInAnyCase) {
   EXPECT_NE(refused.error().hint.find("MFD_HUGETLB"), std::string::npos);
 }
 
-TEST(HostMapping, KnowsWhetherItsFileCanShrink) {
+TEST(HostMapping, TakesWhatItIsToldOfItsFile) {
   const UniqueFd sealed = Memfd(kSize, F_SEAL_SHRINK);
   const UniqueFd open_ended = Memfd(kSize, F_SEAL_GROW);
   EXPECT_FALSE(HostMapping::Create(sealed.get(), kSize, true)->may_shrink());
-  HostMapping mapping = *HostMapping::Create(open_ended.get(), kSize, true);
+  HostMapping mapping = *HostMapping::Create(open_ended.get(), kSize, true, Unsealed::kTaken);
   const HostMapping moved = std::move(mapping);
   EXPECT_TRUE(moved.may_shrink());
   ASSERT_EQ(::ftruncate(open_ended.get(), 0), 0);
-  EXPECT_TRUE(HostMapping::Create(open_ended.get(), kSize, true)) << "it may be longer later";
+  EXPECT_TRUE(HostMapping::Create(open_ended.get(), kSize, true, Unsealed::kTaken))
+      << "it may be longer later";
+}
+
+// An owner that shrinks a file and then seals it, between the question for seals and the mapping.
+TEST(HostMapping, StaysGuardedWhereAFileIsSealedOnceItIsShort) {
+  const UniqueFd fd(::memfd_create("host-memory-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(fd.get(), kSize), 0);
+  ASSERT_FALSE(CannotShrink(fd.get()));
+  ASSERT_EQ(::ftruncate(fd.get(), 0), 0);
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_TRUE(HostMapping::Create(fd.get(), kSize, true, Unsealed::kTaken)->may_shrink());
+  EXPECT_EQ(HostMapping::Create(fd.get(), kSize, true).error().code, ErrorCode::kFdTooShort);
+  EXPECT_EQ(CodeOf(CheckNotTruncated(fd.get(), kSize)), ErrorCode::kFdTooShort);
+  ASSERT_EQ(::ftruncate(fd.get(), kSize), 0);
+  EXPECT_TRUE(CheckNotTruncated(fd.get(), kSize));
 }
 
 TEST(CheckHostFd, RefusesAShortFileSayingBothSizes) {

@@ -178,7 +178,12 @@ TEST(MapDescriptorTest, ChecksWhatARegistrationChecks) {
   EXPECT_EQ(map(4096, *unsealed.Duplicate(), true).error().code, ErrorCode::kFdNotSealed);
   CountingMapper taking(memory::Unsealed::kTaken);
   EXPECT_TRUE(MapDescriptor(taking, {1, 4096, true, wire::MemoryKind::kHost},
-                            std::make_shared<const UniqueFd>(std::move(unsealed)), true, "owner"));
+                            std::make_shared<const UniqueFd>(*unsealed.Duplicate()), true,
+                            "owner"));
+  ASSERT_EQ(::ftruncate(unsealed.get(), 4095), 0);
+  EXPECT_TRUE(MapDescriptor(taking, {1, 4096, true, wire::MemoryKind::kHost},
+                            std::make_shared<const UniqueFd>(std::move(unsealed)), true, "owner"))
+      << "it fails its own transfers, and not those of others";
   EXPECT_EQ(map(4096, UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), true).error().code,
             ErrorCode::kNotExportable);
   EXPECT_EQ(mapper.live(), 0u);

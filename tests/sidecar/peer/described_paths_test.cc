@@ -1,6 +1,9 @@
 // What the description of a buffer says of the path bounce: its chunks, or whoever stages it, or
 // why it is neither.
 #include <gtest/gtest.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "sidecar/peer/server/buffer_export.h"
 #include "sidecar/peer/server/queue_pair_offers.h"
@@ -112,6 +115,33 @@ TEST_F(DescribedPathsTest, AFileThatCanShrinkIsOfferedOverTcpWhereItIsStaged) {
   ExpectAvailable(Of(told_with({"no GPU", "no GPU"}), Path::kShm));
   ExpectRefused(Of(told_with({"", "", "no staging memory"}), Path::kTcp),
                 "the buffer's file can shrink: no staging memory");
+}
+
+// Of a user that is not the file's: here root, which opens anything, is another one meanwhile.
+TEST_F(DescribedPathsTest, AFileThatTheSidecarMayNotOpenIsOfferedOverTcpAlone) {
+  const TestArena unsealed(kArena, TestArena::Unsealed());
+  const auto paths_with = [&](bool remote_write) {
+    registry::Buffer::Description description;
+    description.access = {true, remote_write};
+    description.allocation_ids = {1};
+    description.pieces = *memory::PieceMap::Create({{0, 0, kArena}}, std::vector<uint64_t>{kArena});
+    const auto buffer = std::make_shared<registry::Buffer>(
+        std::move(description),
+        registry::Buffer::Allocations{
+            *memory::MappedAllocation::Create(world_.mapper_, unsealed.source())},
+        NotRegistered());
+    ::setfsuid(65534);
+    const auto told = *ExportBuffer(*buffer, general_, {});
+    ::setfsuid(::geteuid());
+    return told;
+  };
+  ExpectAvailable(Of(paths_with(false), Path::kShm));
+  ASSERT_EQ(::fchmod(unsealed.Fd().get(), 0), 0);
+  const auto told = paths_with(false);
+  EXPECT_FALSE(Of(told, Path::kShm).available);
+  EXPECT_NE(Of(told, Path::kShm).reason.find("its mode"), std::string::npos);
+  ExpectAvailable(Of(told, Path::kTcp));
+  ExpectAvailable(Of(paths_with(true), Path::kShm));
 }
 
 TEST_F(DescribedPathsTest, OtherMemoryOfTheHostIsNotStaged) {

@@ -120,7 +120,7 @@ TEST_F(PeerStageTest, ASessionIsLentSlicesAndHasThemCopied) {
   copier_.gpu().replace(105, 5, "hello");
   auto copied = CopyLater(Move(grant.stage, false, 5, 5));
   auto copy = copier_.Next();
-  ASSERT_TRUE(copy && !copy->to_gpu);
+  ASSERT_TRUE(copy && !copy->to_buffer);
   copier_.Finish(*std::move(copy));
   EXPECT_TRUE(copied.get());
   EXPECT_EQ(std::memcmp(reinterpret_cast<const void*>(grant.slices[0].address), "hello", 5), 0);

@@ -188,6 +188,39 @@ TEST(FaultGuardDeathTest, LeavesOtherFaultsAlone) {
       ::testing::KilledBySignal(SIGBUS), "");
 }
 
+TEST(FaultGuardDeathTest, EndsTheProcessForASignalThatNoAccessRaised) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        InstallFaultGuard();
+        TruncatedFile file;
+        const GuardedBytes memory = GuardedBytes{file.mapped().unsealed()};
+        RunGuarded(memory, [] { ::raise(SIGBUS); });
+        ::_exit(0);
+      },
+      ::testing::KilledBySignal(SIGBUS), "");
+}
+
+// The sealed side has no page, as memory with a hole, and the other side is what may shrink.
+TEST(FaultGuardDeathTest, BlamesNoFileForTheOtherSide) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        InstallFaultGuard();
+        TruncatedFile file;
+        MappedBytes sealed = file.mapped();
+        sealed.may_shrink = false;
+        std::vector<std::byte> storage(TruncatedFile::kBytes);
+        MappedBytes other;
+        other.data = storage.data();
+        other.size = storage.size();
+        other.writable = other.may_shrink = true;
+        CopyBytes(Segment(0, 0, TruncatedFile::kBytes, 0, 0, 1), sealed, other);
+        ::_exit(0);
+      },
+      ::testing::KilledBySignal(SIGBUS), "");
+}
+
 TEST(CopyBytes, StreamsLongBlocksOfMuchAndNothingElse) {
   constexpr uint64_t kLength = 4 << 10;
   constexpr uint64_t kAll = 8 * kLength;

@@ -79,7 +79,7 @@ void StagedPayload::Displace() {
 void StagedPayload::Copy(const Copying& copying, std::function<void(Status)> done) const {
   if (ranges_.empty()) return done({});
   StagedCopy copy;
-  copy.to_gpu = copying.to_gpu;
+  copy.to_buffer = copying.to_buffer;
   copy.ranges = ranges_;
   copy.priority = copying.priority;
   copy.end = copying.end;

@@ -41,7 +41,7 @@ class StagedPayload {
   // Copies from the buffers to the slices, or back. `done` as in StagedCopy; this object must live
   // until then.
   struct Copying {
-    bool to_gpu = false;
+    bool to_buffer = false;
     int priority = 0;
     std::optional<TimePoint> end = {};
     const void* owner = nullptr;

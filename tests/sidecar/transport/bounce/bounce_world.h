@@ -78,7 +78,8 @@ class ArenaCopier final : public StagingCopier {
       if (!outcome) break;
       uint8_t* const on_gpu = data_.at(range.memory.get()) + range.offset;
       uint8_t* const staged = stage_ + range.stage_offset;
-      std::memcpy(copy->to_gpu ? on_gpu : staged, copy->to_gpu ? staged : on_gpu, range.bytes);
+      std::memcpy(copy->to_buffer ? on_gpu : staged, copy->to_buffer ? staged : on_gpu,
+                  range.bytes);
     }
     copy->ranges.clear();
     copy->done(std::move(outcome));

@@ -33,7 +33,7 @@ TEST_F(StageCopyTest, WhatAPeerWroteToItsSlicesGoesToTheBuffers) {
   Write(grant.slices[2], 5, "peer");
   auto copied = CopyLater("a", Move(grant, true, {{0, 10, 5}, {0, 50, 4}}, {2}));
   auto copy = copier_.Next();
-  ASSERT_TRUE(copy && copy->to_gpu);
+  ASSERT_TRUE(copy && copy->to_buffer);
   EXPECT_FALSE(Ended(copied, milliseconds(50))) << "it waits for the copy";
   EXPECT_EQ(buffers_.in_use(), 1);
   copier_.Finish(*std::move(copy));
@@ -52,7 +52,7 @@ TEST_F(StageCopyTest, WhatIsInTheBuffersGoesToTheSlicesInTheirOrder) {
   auto copied =
       CopyLater("a", Move(grant, false, {{0, 0, kStagingSliceBytes + tail.size()}}, {2, 0}));
   auto copy = copier_.Next();
-  ASSERT_TRUE(copy && !copy->to_gpu);
+  ASSERT_TRUE(copy && !copy->to_buffer);
   copier_.Finish(*std::move(copy));
   ASSERT_TRUE(copied.get());
   EXPECT_EQ(Read(grant.slices[2], 0, 6), "firstg");

@@ -73,7 +73,7 @@ TEST_F(TcpTargetStagingTest, AWriteIsAcknowledgedWhenItIsOnTheGpuAndInUseUntilTh
   const TimePoint sent = Clock::now();
   connection.Send(Write(5, "hello"));
   auto copy = copier_.Next();
-  ASSERT_TRUE(copy && copy->to_gpu && copy->end);
+  ASSERT_TRUE(copy && copy->to_buffer && copy->end);
   EXPECT_LT(*copy->end, sent + milliseconds(5'000));
   EXPECT_GE(*copy->end, sent + milliseconds(4'900));
   EXPECT_FALSE(connection.Next(FrameReader::kInitiator, milliseconds(100)));
