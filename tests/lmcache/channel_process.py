@@ -15,7 +15,7 @@ class ChannelCommands:
     """Each public method is a command."""
 
     def __init__(self):
-        self.memory = self.context = self.tensor = None
+        self.memory = self.context = self.tensor = self.adapter = None
         self.clients = {}
 
     def open(self, url, settings, size, shm_name="", engine="gantry", **more):
@@ -23,7 +23,7 @@ class ChannelCommands:
         self.memory = L1MemoryManager(L1MemoryManagerConfig(size_in_bytes=size, use_lazy=False, shm_name=shm_name))
         self.tensor = self.memory._allocator.buffer
         if engine == "gantry":
-            adapter.GantryChannel(settings)
+            self.adapter = adapter.GantryChannel(settings, self.memory.get_l1_memory_desc())
         self.context = transfer_channel.initialize_transfer_channel_context(
             engine, self.memory.get_l1_memory_desc(), listen_url=url, advertise_url=url, **more)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket as sockets
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -12,6 +14,11 @@ import zmq
 PROTOCOL = 1
 _KEY = "gantry_lmcache"
 _TYPES = {"str": str, "int": int, "float": (int, float)}
+_NAME = r"[A-Za-z0-9._:+=-]{1,128}"
+_FORMS = {"life": _NAME, "peer": _NAME, "workload": f"{_NAME}@{_NAME}", "buffer": f"{_NAME}@{_NAME}",
+          "address": r"unix:/[^\0]{1,107}|\S{1,255}:\d{1,5}", "node_id": r"[!-~]{0,128}"}
+_AGE_MAX = 1e9
+_ANSWER_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True)
@@ -69,26 +76,39 @@ def greeting_of(reply: bytes) -> Greeting:
         values[field.name] = said.get(field.name)
         if not isinstance(values[field.name], _TYPES[str(field.type)]):  # type: ignore[arg-type]
             raise gantry.Error("version_mismatch", f"{field.name} of the answer is {values[field.name]!r}")
+    for name, form in _FORMS.items():
+        if not re.fullmatch(form, values[name]):
+            raise gantry.Error("version_mismatch", f"{name} of the answer is {values[name][:200]!r}")
+    if not 0 <= values["age"] < _AGE_MAX or values["size"] < 0:  # an age may be NaN
+        raise gantry.Error("version_mismatch", f"age and size of the answer are {values['age']!r} and {values['size']!r}")
     return Greeting(**values)
 
 
-def ask(context: "zmq.Context[Any]", url: str, seconds: float) -> Greeting:
-    """Asks the server at "HOST:PORT" who it is. Raises gantry.Error "peer_unavailable" where none answers in time."""
+def ask(context: "zmq.Context[Any]", url: str, seconds: float, any_host: bool = False) -> Greeting:
+    """Asks the server at "HOST:PORT" who it is. Raises gantry.Error "peer_unavailable" where none answers in time.
+
+    Raises "invalid_argument" where its sidecar is at another host than the server, unless `any_host`.
+    """
     socket = context.socket(zmq.REQ)
     try:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.IPV6, 1)
+        socket.setsockopt(zmq.MAXMSGSIZE, _ANSWER_BYTES_MAX)
         socket.connect(endpoint(url))
         socket.send(question())
         if not socket.poll(int(seconds * 1000)):
             raise gantry.Error("peer_unavailable", f"the LMCache server at {url} does not answer within {seconds:g} s",
                                "check its --p2p-advertise-url, and that its port can be reached")
-        return greeting_of(socket.recv())
+        parts = socket.recv_multipart()
+        found = greeting_of(parts[0] if len(parts) == 1 else b"")
     except zmq.ZMQError as error:
         raise gantry.Error("peer_unavailable", f"the LMCache server at {url} cannot be asked: {error}",
                            "an advertised URL is HOST:PORT") from None
     finally:
         socket.close(linger=0)
+    if not any_host:
+        _check_host(url, found.address)
+    return found
 
 
 def endpoint(url: str) -> str:
@@ -107,3 +127,19 @@ def host_of(url: str) -> str:
 
 def _refusal(code: str, message: str) -> bytes:
     return json.dumps({_KEY: PROTOCOL, "code": code, "message": message}).encode()
+
+
+def _check_host(url: str, address: str) -> None:
+    """The sidecar of this pod shows its token at the address, so a stranger's word is not enough for it."""
+    host, asked = host_of(address), host_of(url)
+    if address.startswith("unix:") or host == asked or _numbers_of(host) & _numbers_of(asked):
+        return
+    raise gantry.Error("invalid_argument", f"the server at {url} says that its sidecar is at {address}, which is another host",
+                       'where sidecars have addresses of their own, set peer_hosts to "any"')
+
+
+def _numbers_of(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in sockets.getaddrinfo(host.strip("[]"), None)}
+    except (OSError, UnicodeError):
+        return set()
