@@ -86,7 +86,7 @@ class Session:
         if now is None:
             return _NO_LEASE
         age = time.monotonic() - self._bound_at if self._bound_at else 0.0
-        return Greeting(self._life, age, now.peer, self._reachable(now.address), now.node_id,
+        return Greeting(self._life, age, now.peer, now.sidecar, self._reachable(now.address), now.node_id,
                         f"{now.client.workload}@{now.client.generation}", f"{now.buffer.name}@{now.buffer.generation}",
                         len(now.buffer))
 

@@ -15,7 +15,7 @@ PROTOCOL = 1
 _KEY = "gantry_lmcache"
 _TYPES = {"str": str, "int": int, "float": (int, float)}
 _NAME = r"[A-Za-z0-9._:+=-]{1,128}"
-_FORMS = {"life": _NAME, "peer": _NAME, "workload": f"{_NAME}@{_NAME}", "buffer": f"{_NAME}@{_NAME}",
+_FORMS = {"life": _NAME, "peer": _NAME, "sidecar": _NAME, "workload": f"{_NAME}@{_NAME}", "buffer": f"{_NAME}@{_NAME}",
           "address": r"unix:/[^\0]{1,107}|\S{1,255}:\d{1,5}", "node_id": r"[!-~]{0,128}"}
 _AGE_MAX = 1e9
 _ANSWER_BYTES_MAX = 65_536
@@ -26,7 +26,7 @@ class Greeting:
     """
     life      random, new for each process of the server: addresses of another life mean nothing
     age       seconds since this life began
-    peer, address, node_id   its sidecar: name, where other sidecars reach it, and its node
+    peer, sidecar, address, node_id   its sidecar: name, generation, where other sidecars reach it, and its node
     workload  of the sidecar, "name@generation"
     buffer    of the workload, "name@generation": all of the server's L1 memory
     size      of the buffer, in bytes
@@ -35,6 +35,7 @@ class Greeting:
     life: str
     age: float
     peer: str
+    sidecar: str
     address: str
     node_id: str
     workload: str

@@ -55,9 +55,9 @@ class Peers:
         """Raises gantry.Error "conflict" where sidecars of two nodes have one name. Makes no request."""
         with self._lock:
             claims = list(self._claims.values())
-        for peer, node in [(now.peer, now.node_id), *claims]:
-            if peer == source.peer and node != source.node_id and node and source.node_id:
-                raise gantry.Error("conflict", f"two sidecars on the nodes {node} and {source.node_id} have the name {peer}", _HINT)
+        others = [node for peer, node in claims if peer == source.peer and node != source.node_id]
+        if others or (source.peer == now.peer and source.sidecar != now.sidecar):
+            raise gantry.Error("conflict", f"two sidecars have the name {source.peer}, and one of them is at {source.address}", _HINT)
 
     def introduce(self, now: Registered, source: Greeting) -> None:
         """Tells the sidecar where the source's is, unless it knows; waits up to 5 s for it. Raises gantry.Error."""
