@@ -37,6 +37,8 @@ class GantryChannel(L2AdapterInterface):
     It is to be the first --l2-adapter. It replaces the pages of the L1 memory, and adapters that follow find the new ones.
     """
 
+    session: Session
+
     def __init__(self, params: Optional[dict[str, Any]] = None, l1_memory_desc: Optional[L1MemoryDesc] = None) -> None:
         """Takes the lease and registers the memory.
 
