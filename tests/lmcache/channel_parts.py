@@ -15,7 +15,7 @@ AT_ONCE_SECONDS = 0.1
 REQUEST_SECONDS = 10  # a request waits so long for a sidecar that stands still
 AT_ONCE = 64  # reads of a channel
 QUIESCE_SECONDS = 2  # --quiesce-ms-max
-BUFFERS = 2  # of a channel: memory and gates
+BUFFERS = 2  # of a channel: memory and fences
 
 
 def opened(channels, sidecar, url=None, size=SIZE, **settings):

@@ -91,7 +91,7 @@ def test_a_server_is_killed_and_comes_back_under_its_name(servers):
     assert time.monotonic() - began < RESTART_WAIT + 10
     assert servers.two.lives()
     for sidecar in servers.sidecars:  # nothing is left of the life that was killed
-        assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == 2  # its memory, and its gates
+        assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == 2  # its memory, and its fences
 
 
 def test_servers_on_two_nodes_read_over_tcp(servers, folder):

@@ -87,7 +87,7 @@ class GantryChannel(L2AdapterInterface):
         return stored
 
     def submit_lookup_and_lock_task(self, keys: Any, group_layout_descs: Any) -> int:
-        return self._nothing(keys, self._lookup)
+        return self._end_empty(keys, self._lookup)
 
     def query_lookup_and_lock_result(self, task_id: int) -> Optional[Bitmap]:
         return self._found.pop(task_id, None)
@@ -96,7 +96,7 @@ class GantryChannel(L2AdapterInterface):
         """Nothing is locked."""
 
     def submit_load_task(self, keys: Any, objects: Any) -> int:
-        return self._nothing(keys, self._load)
+        return self._end_empty(keys, self._load)
 
     def query_load_result(self, task_id: int) -> Optional[Bitmap]:
         return self._found.pop(task_id, None)
@@ -113,7 +113,7 @@ class GantryChannel(L2AdapterInterface):
             for notifier in (self._store, self._lookup, self._load):
                 notifier.close()
 
-    def _nothing(self, keys: Any, notifier: Any) -> int:
+    def _end_empty(self, keys: Any, notifier: Any) -> int:
         task = next(self._tasks)
         self._found[task] = Bitmap(len(keys))
         notifier.notify()

@@ -11,7 +11,7 @@ import gantry
 import zmq
 from lmcache.v1.distributed.transfer_channel.abstract import TransferChannelServer
 
-from .greeting import Greeting, answer, endpoint
+from .handshake import Handshake, answer, endpoint
 
 log = logging.getLogger("lmcache.gantry")
 
@@ -23,9 +23,9 @@ _REQUEST_BYTES_MAX = 4096
 class GantryChannelServer(TransferChannelServer):
     """A thread answers questions. It makes no request, so a sidecar that stands still does not hold it up."""
 
-    def __init__(self, context: "zmq.Context[Any]", listen_url: str, greeting: "Callable[[], Greeting | gantry.Error]") -> None:
+    def __init__(self, context: "zmq.Context[Any]", listen_url: str, handshake: "Callable[[], Handshake | gantry.Error]") -> None:
         """Listens at "HOST:PORT". Raises gantry.Error "conflict" where it cannot."""
-        self._greeting = greeting
+        self._handshake = handshake
         self._stop = threading.Event()
         self._warned_at = -_WARN_SECONDS
         self._socket = context.socket(zmq.REP)
@@ -38,7 +38,7 @@ class GantryChannelServer(TransferChannelServer):
             self._socket.close(linger=0)
             raise gantry.Error("conflict", f"the transfer channel cannot listen at {listen_url}: {error}",
                                "choose another port by --p2p-listen-url and --p2p-advertise-url") from None
-        self._thread = threading.Thread(target=self._serve, name="gantry-greeter", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="gantry-handshake", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class GantryChannelServer(TransferChannelServer):
             try:
                 if self._socket.poll(int(_LOOK_SECONDS * 1000)):
                     parts = self._socket.recv_multipart()
-                    self._socket.send(answer(parts[0] if len(parts) == 1 else b"", self._greeting()))
+                    self._socket.send(answer(parts[0] if len(parts) == 1 else b"", self._handshake()))
             except Exception as error:  # noqa: BLE001 - the next question is answered all the same
                 self._warn(error)
                 self._stop.wait(_LOOK_SECONDS)

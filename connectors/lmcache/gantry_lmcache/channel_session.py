@@ -17,8 +17,8 @@ from typing import Any, Optional
 import gantry
 
 from .channel_settings import Settings
-from .gates import Gates
-from .greeting import Greeting, host_of
+from .read_fences import ReadFences
+from .handshake import Handshake, host_of
 from .memory import adopted_file_at, mapping_at, view_of
 
 log = logging.getLogger("lmcache.gantry")
@@ -40,7 +40,7 @@ class Registered:
 
     client: gantry.Client
     buffer: gantry.Buffer
-    gates: Gates
+    fences: ReadFences
     peer: str
     sidecar: str
     node_id: str
@@ -73,20 +73,20 @@ class Session:
         return registered
 
     def set_host(self, advertise_url: str) -> None:
-        """The host that other servers reach: to be called before the first greeting()."""
+        """The host that other servers reach: to be called before the first handshake()."""
         self._host = host_of(advertise_url)
 
     def count_age(self) -> None:
         """The server answers from now on. Before that, an earlier process may have answered in its place."""
         self._bound_at = time.monotonic()
 
-    def greeting(self) -> "Greeting | gantry.Error":
+    def handshake(self) -> "Handshake | gantry.Error":
         """The answer to the questions of other servers. Makes no request."""
         now = self.current
         if now is None:
             return _NO_LEASE
         age = time.monotonic() - self._bound_at if self._bound_at else 0.0
-        return Greeting(self._life, age, now.peer, now.sidecar, self._reachable(now.address), now.node_id,
+        return Handshake(self._life, age, now.peer, now.sidecar, self._reachable(now.address), now.node_id,
                         f"{now.client.workload}@{now.client.generation}", f"{now.buffer.name}@{now.buffer.generation}",
                         len(now.buffer))
 
@@ -153,7 +153,7 @@ class Session:
         self._keep_file()
         log.info("%d bytes of L1 memory are registered as workload %s of the sidecar %s", len(buffer), client.workload, info["name"])
         address = str(info.get("tcp_address", "")) or str(info.get("peer_address", ""))
-        return Registered(client, buffer, Gates(client), str(info["name"]), str(info["generation"]), str(info.get("node_id", "")),
+        return Registered(client, buffer, ReadFences(client), str(info["name"]), str(info["generation"]), str(info.get("node_id", "")),
                           address, info["limits"]["quiesce_ms_max"] / 1000)
 
     def _keep_file(self) -> None:

@@ -14,7 +14,7 @@ from lmcache.v1.distributed.transfer_channel.api import TransferChannelAddress
 
 from .channel_client import GantryChannelClient
 from .channel_server import GantryChannelServer
-from .greeting import ask
+from .handshake import ask
 from .known_peers import Peers
 from .reading import Reader, in_background
 from .channel_session import Session
@@ -47,7 +47,7 @@ class GantryChannelContext(TransferChannelContext):
         self._peers = Peers()
         self._reader = Reader(self._session, self._peers, settings)
         try:
-            self._server = GantryChannelServer(self._zmq, listen_url, self._session.greeting)
+            self._server = GantryChannelServer(self._zmq, listen_url, self._session.handshake)
         except BaseException:
             self._session.close()
             raise
@@ -71,14 +71,14 @@ class GantryChannelContext(TransferChannelContext):
                         self._settings.restart_wait)
         now = self._session.current
         if now is not None:
-            self._peers.check(now, source.greeting)
+            self._peers.check(now, source.handshake)
         made = GantryChannelClient(self._reader, source)
         with self._lock:
             if self._closed:
                 raise gantry.Error("cancelled", "the transfer channel is closed")
             client = self._clients.setdefault(peer_advertise_url, made)
             if client is made:
-                self._peers.claim(source.url, source.greeting)
+                self._peers.claim(source.url, source.handshake)
         if client is made:
             in_background("gantry-introduce", lambda: self._introduce(source))
         return client
@@ -122,4 +122,4 @@ class GantryChannelContext(TransferChannelContext):
         """Before the first read, which would wait for it otherwise."""
         now = self._session.current
         if now is not None:
-            self._peers.introduce(now, source.greeting)
+            self._peers.introduce(now, source.handshake)

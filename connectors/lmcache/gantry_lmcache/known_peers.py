@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 import gantry
 
 from .channel_session import Registered
-from .greeting import Greeting
+from .handshake import Handshake
 
 log = logging.getLogger("lmcache.gantry")
 
@@ -36,7 +36,7 @@ class Peers:
         self._looks_left = 0
         self._sweeping = False
 
-    def claim(self, url: str, source: Greeting) -> None:
+    def claim(self, url: str, source: Handshake) -> None:
         """The peer is kept until release(), or until the server at this URL is beside another one."""
         with self._lock:
             before = self._claims.get(url)
@@ -44,14 +44,14 @@ class Peers:
             self._left.discard(source.peer)
             self._leave(before)
 
-    def reclaim(self, url: str, source: Greeting) -> None:
+    def reclaim(self, url: str, source: Handshake) -> None:
         """As claim(), unless it was released."""
         with self._lock:
             known = url in self._claims
         if known:
             self.claim(url, source)
 
-    def check(self, now: Registered, source: Greeting) -> None:
+    def check(self, now: Registered, source: Handshake) -> None:
         """Raises gantry.Error "conflict" where sidecars of two nodes have one name. Makes no request."""
         with self._lock:
             claims = list(self._claims.values())
@@ -59,7 +59,7 @@ class Peers:
         if others or (source.peer == now.peer and source.sidecar != now.sidecar):
             raise gantry.Error("conflict", f"two sidecars have the name {source.peer}, and one of them is at {source.address}", _HINT)
 
-    def introduce(self, now: Registered, source: Greeting) -> None:
+    def introduce(self, now: Registered, source: Handshake) -> None:
         """Tells the sidecar where the source's is, unless it knows; waits up to 5 s for it. Raises gantry.Error."""
         self.check(now, source)
         if source.peer == now.peer:

@@ -81,13 +81,13 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - LMCache must be told, whatever happened
             succeeded = _arrived(read)
             log.warning("%d of %d objects are not read from %s, and LMCache counts misses: %s", succeeded.count(False),
-                        len(succeeded), source.greeting.workload, error)
+                        len(succeeded), source.handshake.workload, error)
         finally:
             read.end(succeeded)
             source.room.release()
             self._count(-1)
         if failed:
-            self._peers.invalidate(source.greeting.peer)
+            self._peers.invalidate(source.handshake.peer)
             source.invalidate()
 
     def _read(self, read: Read, source: Source) -> gantry.TransferStatus:
@@ -103,7 +103,7 @@ class Reader:
         left = self._left(read)
         if left <= 0:
             raise gantry.Error("deadline_exceeded", f"the read did not begin within {self._settings.read_deadline} s")
-        fence = now.gates.new()
+        fence = now.fences.new()
         transfer = self._submitted(now, read, lambda: now.client.read(
             [now.buffer], [remote], ranges=ranges, id=read.id, deadline=left, fence=fence,
             require_path=self._settings.require_path))
@@ -111,7 +111,7 @@ class Reader:
         if read.cancelled or self._left(read) <= 0:
             transfer.cancel(0)
         else:
-            now.gates.open(fence)
+            now.fences.raise_(fence)
         return self._awaited(now, read, transfer)
 
     def _count(self, change: int) -> None:
@@ -124,7 +124,7 @@ class Reader:
     def _submitted(self, now: Registered, read: Read, submit: Callable[[], gantry.Transfer]) -> gantry.Transfer:
         """A request without an answer may be carried out all the same: it is made again, by the same id, until there is one.
 
-        Where there is none in time its gate stays closed, so no byte of it moves.
+        Where there is none in time its fence is not raised, so no byte of it moves.
         """
         while not read.cancelled and self._left(read) > 0:
             try:

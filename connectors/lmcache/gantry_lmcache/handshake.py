@@ -22,10 +22,10 @@ _ANSWER_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True)
-class Greeting:
+class Handshake:
     """
-    life      random, new for each process of the server: addresses of another life mean nothing
-    age       seconds since this life began
+    life      random, new for each process of the server: addresses of another process mean nothing
+    age       seconds for which this process has answered
     peer, sidecar, address, node_id   its sidecar: name, generation, where other sidecars reach it, and its node
     workload  of the sidecar, "name@generation"
     buffer    of the workload, "name@generation": all of the server's L1 memory
@@ -47,7 +47,7 @@ def question() -> bytes:
     return json.dumps({_KEY: PROTOCOL}).encode()
 
 
-def answer(request: bytes, greeting: "Greeting | gantry.Error") -> bytes:
+def answer(request: bytes, handshake: "Handshake | gantry.Error") -> bytes:
     """The answer to a question, or to what is none. Never raises."""
     try:
         asked = json.loads(request)
@@ -56,12 +56,12 @@ def answer(request: bytes, greeting: "Greeting | gantry.Error") -> bytes:
         version = None
     if version != PROTOCOL:
         return _refusal("version_mismatch", f"the question is of protocol {version!r}, and this server speaks {PROTOCOL}")
-    if isinstance(greeting, gantry.Error):
-        return _refusal(greeting.code, greeting.message)
-    return json.dumps({_KEY: PROTOCOL, **asdict(greeting)}).encode()
+    if isinstance(handshake, gantry.Error):
+        return _refusal(handshake.code, handshake.message)
+    return json.dumps({_KEY: PROTOCOL, **asdict(handshake)}).encode()
 
 
-def greeting_of(reply: bytes) -> Greeting:
+def handshake_of(reply: bytes) -> Handshake:
     """Raises gantry.Error for a refusal, and for what is no answer."""
     try:
         said = json.loads(reply)
@@ -73,7 +73,7 @@ def greeting_of(reply: bytes) -> Greeting:
     if "code" in said:
         raise gantry.Error(str(said["code"]), f"the server answers: {said.get('message')}")
     values: dict[str, Any] = {}
-    for field in fields(Greeting):
+    for field in fields(Handshake):
         values[field.name] = said.get(field.name)
         if not isinstance(values[field.name], _TYPES[str(field.type)]):  # type: ignore[arg-type]
             raise gantry.Error("version_mismatch", f"{field.name} of the answer is {values[field.name]!r}")
@@ -82,10 +82,10 @@ def greeting_of(reply: bytes) -> Greeting:
             raise gantry.Error("version_mismatch", f"{name} of the answer is {values[name][:200]!r}")
     if not 0 <= values["age"] < _AGE_MAX or values["size"] < 0:  # an age may be NaN
         raise gantry.Error("version_mismatch", f"age and size of the answer are {values['age']!r} and {values['size']!r}")
-    return Greeting(**values)
+    return Handshake(**values)
 
 
-def ask(context: "zmq.Context[Any]", url: str, seconds: float, any_host: bool = False) -> Greeting:
+def ask(context: "zmq.Context[Any]", url: str, seconds: float, any_host: bool = False) -> Handshake:
     """Asks the server at "HOST:PORT" who it is. Raises gantry.Error "peer_unavailable" where none answers in time.
 
     Raises "invalid_argument" where its sidecar is at another host than the server, unless `any_host`.
@@ -101,7 +101,7 @@ def ask(context: "zmq.Context[Any]", url: str, seconds: float, any_host: bool = 
             raise gantry.Error("peer_unavailable", f"the LMCache server at {url} does not answer within {seconds:g} s",
                                "check its --p2p-advertise-url, and that its port can be reached")
         parts = socket.recv_multipart()
-        found = greeting_of(parts[0] if len(parts) == 1 else b"")
+        found = handshake_of(parts[0] if len(parts) == 1 else b"")
     except zmq.ZMQError as error:
         raise gantry.Error("peer_unavailable", f"the LMCache server at {url} cannot be asked: {error}",
                            "an advertised URL is HOST:PORT") from None
