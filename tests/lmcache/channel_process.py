@@ -1,5 +1,6 @@
 """One process with a transfer channel and L1 memory of LMCache, used as its P2P controller and adapter do. programs.py has the other end."""
 
+import importlib
 import time
 
 import gantry_lmcache.adapter as adapter
@@ -87,6 +88,11 @@ class ChannelCommands:
             time.sleep(0.002)
         return "under way"
 
+    def call(self, module, function, *arguments):
+        """A function of a module of the connector. Its result is a dictionary where it is an object."""
+        found = getattr(importlib.import_module(f"gantry_lmcache.{module}"), function)(*arguments)
+        return dict(vars(found)) if hasattr(found, "__dict__") else found
+
     def inode(self):
         """Of the file that the L1 memory shows."""
         return adapter.mapping_at(self.memory.get_l1_memory_desc().ptr).inode
@@ -119,6 +125,9 @@ class ChannelCommands:
         """The client is removed and made anew at once, as LMCache does when another port of the server has changed."""
         self.context.remove_transfer_channel_client(url)
         self.clients[url] = self.context.get_transfer_channel_client(url)
+
+    def needed_peers(self):
+        """(URLs of servers whose peers are kept, peers that no client needs)"""
         return sorted(self.context._peers._claims), sorted(self.context._peers._left)
 
     def set_peer(self, name, address):

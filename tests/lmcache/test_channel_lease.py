@@ -1,5 +1,6 @@
 """The channel's lease, its memory, and peers that others have: in one process for each server."""
 
+import json
 import threading
 import time
 
@@ -50,12 +51,13 @@ def test_a_read_is_over_at_its_deadline_though_the_sidecar_took_it_late(channels
     assert read_some(reader, owner, url) == [True] * 100
     with stopped(sidecars[1]), slow_workers(sidecars[1]):
         with stopped(sidecars[0]):
-            began = time.monotonic()
+            began, before = time.monotonic(), len(reader.log)
             task, _ = reader.submit(url, [(0, MIB)], [(MIB, MIB)])
             time.sleep(4)
         flags = end_of(reader, url, task)
         took = time.monotonic() - began
-    assert flags == [False] and 4.9 < took < 5 + QUIESCE_SECONDS + 0.9
+    assert flags == [False] and 4.9 < took < 5 + QUIESCE_SECONDS + 0.9, (flags, took, reader.log[before:])
+    assert "cancelled: the transfer was cancelled by its caller" in reader.log[before:]
     for process in (reader, owner):
         process.close()
         channels.give_back(process)
@@ -107,3 +109,37 @@ def test_two_sidecars_of_one_name_are_refused(channels):
     for process in (reader, owner):
         process.close()
         channels.give_back(process)
+
+
+ANSWER = {"gantry_lmcache": 1, "life": "l", "age": 1.5, "peer": "p", "sidecar": "1f", "address": "127.0.0.1:7000", "node_id": "n",
+          "workload": "w@1", "buffer": "l1@1", "size": 1}
+
+
+@pytest.mark.parametrize("wrong", [
+    {"age": float("nan")}, {"age": -1}, {"age": 1e9}, {"peer": "../p"}, {"peer": "p" * 129}, {"address": "7000"}, {"workload": "w"}, {"size": -1},
+    {"sidecar": ""}])
+def test_answers_that_cannot_be_are_refused(channels, wrong):
+    process = channels.process()
+    assert process.call("handshake", "handshake_of", json.dumps(ANSWER).encode())["age"] == 1.5
+    with pytest.raises(Failed, match="version_mismatch: "):
+        process.call("handshake", "handshake_of", json.dumps(ANSWER | wrong).encode())
+    channels.give_back(process)
+
+
+def test_a_sidecar_at_another_host_is_refused(channels):
+    process = channels.process()
+    for address in ("127.0.0.1:7000", "unix:/run/gantry/node/p.peer.sock", "localhost:7000"):
+        process.call("handshake", "_check_host", "127.0.0.1:7605", address)
+    with pytest.raises(Failed, match="invalid_argument: the server at 127.0.0.1:7605 says that its sidecar is at 127.0.0.2:7000"):
+        process.call("handshake", "_check_host", "127.0.0.1:7605", "127.0.0.2:7000")
+    channels.give_back(process)
+
+
+def test_lmcaches_timeout_is_read_from_its_command_line(channels):
+    process = channels.process()
+    for words, seconds in ((["--p2p-load-timeout", "10"], 10), (["--p2p-load-timeout=11"], 11), (["--p2p-load-t", "12"], 12), ([], 30),
+                           (["--p2p-lookup-timeout", "3"], 30)):
+        assert process.call("channel_settings", "load_timeout_of", ["lmcache", "server", *words]) == seconds
+    with pytest.raises(Failed, match="ValueError: --p2p-load-timeout is 30 s"):
+        process.open("127.0.0.1:1", {"run_dir": "/none", "read_deadline": 25}, MIB)
+    channels.give_back(process)
