@@ -40,7 +40,9 @@ def stopped(sidecar):
 @contextlib.contextmanager
 def slow_workers(sidecar):
     """Its workers stand still as well."""
-    workers = [int(word) for word in Path(f"/proc/{sidecar.process.pid}/task/{sidecar.process.pid}/children").read_text().split()]
+    tasks = Path(f"/proc/{sidecar.process.pid}/task").glob("*/children")
+    workers = [int(word) for children in tasks for word in children.read_text().split()]
+    assert workers
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)
     try:
@@ -52,7 +54,7 @@ def slow_workers(sidecar):
 
 
 def running(sidecar):
-    return [found for found in sidecar.ask("GET", "/v1/transfers")[1]["transfers"] if found["state"] == "running"]
+    return [found for found in sidecar.ask("GET", "/v1/transfers")[1]["transfers"] if found["state"] not in ("completed", "failed", "cancelled", "expired")]
 
 
 def peers_of(sidecar):

@@ -125,6 +125,7 @@ def test_a_server_that_comes_back_is_not_read_by_old_addresses(channels, pair):
 def test_a_sidecar_is_killed_while_it_is_read(pair, whose):
     """`whose`: the reader's or the owner's."""
     reader, _, owner, _, url = pair
+    heals(reader, owner, url)
     reader.fill(0, SIZE, 0)
     objects = [(offset, 4 * MIB) for offset in range(0, SIZE, 4 * MIB)]
     with slow_workers(pair[1]):
@@ -201,7 +202,7 @@ def test_the_start(channels, pair):
     with pytest.raises(Failed, match="peer_unavailable"):
         process.open(url, {"run_dir": str(sidecar.run_dir.parent / "none"), "start_timeout": 1}, MIB)
     with pytest.raises(Failed, match="conflict: the transfer channel cannot listen at"):
-        process.open(pair[4], {"run_dir": str(sidecar.run_dir)}, MIB)
+        process.open(pair[4], {"run_dir": str(sidecar.run_dir)}, SIZE)
     process.open(url, {"run_dir": str(sidecar.run_dir)}, SIZE)
     assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == 2 * BUFFERS
     assert process.close() < 3
