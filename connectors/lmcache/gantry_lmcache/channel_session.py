@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 import gantry
 
-from .channel_settings import Settings
+from .channel_settings import LOAD_MARGIN_SECONDS, Settings
 from .read_fences import ReadFences
 from .handshake import Handshake, host_of
 from .memory import adopted_file_at, mapping_at, view_of
@@ -153,8 +153,12 @@ class Session:
         self._keep_file()
         log.info("%d bytes of L1 memory are registered as workload %s of the sidecar %s", len(buffer), client.workload, info["name"])
         address = str(info.get("tcp_address", "")) or str(info.get("peer_address", ""))
+        quiesce = info["limits"]["quiesce_ms_max"] / 1000
+        if quiesce > LOAD_MARGIN_SECONDS:
+            log.warning("the sidecar may take %g s to stop a read, and LMCache may use its memory before: set --quiesce-ms-max to %d at most",
+                        quiesce, LOAD_MARGIN_SECONDS * 1000)
         return Registered(client, buffer, ReadFences(client), str(info["name"]), str(info["generation"]), str(info.get("node_id", "")),
-                          address, info["limits"]["quiesce_ms_max"] / 1000)
+                          address, quiesce)
 
     def _keep_file(self) -> None:
         """Without a descriptor, the next registration would copy the memory while LMCache writes it."""
