@@ -120,18 +120,18 @@ ANSWER = {"gantry_lmcache": 1, "life": "l", "age": 1.5, "peer": "p", "sidecar": 
     {"sidecar": ""}])
 def test_answers_that_cannot_be_are_refused(channels, wrong):
     process = channels.process()
-    assert process.call("handshake", "handshake_of", json.dumps(ANSWER).encode())["age"] == 1.5
+    assert process.call("channel_handshake", "handshake_of", json.dumps(ANSWER).encode())["age"] == 1.5
     with pytest.raises(Failed, match="version_mismatch: "):
-        process.call("handshake", "handshake_of", json.dumps(ANSWER | wrong).encode())
+        process.call("channel_handshake", "handshake_of", json.dumps(ANSWER | wrong).encode())
     channels.give_back(process)
 
 
 def test_a_sidecar_at_another_host_is_refused(channels):
     process = channels.process()
     for address in ("127.0.0.1:7000", "unix:/run/gantry/node/p.peer.sock", "localhost:7000"):
-        process.call("handshake", "_check_host", "127.0.0.1:7605", address)
+        process.call("channel_handshake", "_check_host", "127.0.0.1:7605", address)
     with pytest.raises(Failed, match="invalid_argument: the server at 127.0.0.1:7605 says that its sidecar is at 127.0.0.2:7000"):
-        process.call("handshake", "_check_host", "127.0.0.1:7605", "127.0.0.2:7000")
+        process.call("channel_handshake", "_check_host", "127.0.0.1:7605", "127.0.0.2:7000")
     channels.give_back(process)
 
 

@@ -11,7 +11,7 @@ import gantry
 import zmq
 from lmcache.v1.distributed.transfer_channel.abstract import TransferChannelServer
 
-from .handshake import Handshake, answer, endpoint
+from .channel_handshake import Handshake, answer, endpoint
 
 log = logging.getLogger("lmcache.gantry")
 

@@ -18,7 +18,7 @@ import gantry
 
 from .channel_settings import LOAD_MARGIN_SECONDS, Settings
 from .read_fences import ReadFences
-from .handshake import Handshake, host_of
+from .channel_handshake import Handshake, host_of
 from .memory import adopted_file_at, mapping_at, view_of
 
 log = logging.getLogger("lmcache.gantry")

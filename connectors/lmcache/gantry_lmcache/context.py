@@ -14,7 +14,7 @@ from lmcache.v1.distributed.transfer_channel.api import TransferChannelAddress
 
 from .channel_client import GantryChannelClient
 from .channel_server import GantryChannelServer
-from .handshake import ask
+from .channel_handshake import ask
 from .known_peers import Peers
 from .reading import Reader, in_background
 from .channel_session import Session

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 import gantry
 
 from .channel_session import Registered
-from .handshake import Handshake
+from .channel_handshake import Handshake
 
 log = logging.getLogger("lmcache.gantry")
 

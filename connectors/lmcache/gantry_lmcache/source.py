@@ -9,7 +9,7 @@ from typing import Callable, Optional
 
 import gantry
 
-from .handshake import Handshake
+from .channel_handshake import Handshake
 
 log = logging.getLogger("lmcache.gantry")
 
