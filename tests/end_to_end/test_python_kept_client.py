@@ -1,5 +1,7 @@
 """gantry.KeptClient: what comes back after the sidecar was restarted, and what a dead sidecar leaves of a transfer."""
 
+import gc
+import mmap
 import os
 import random
 import time
@@ -138,3 +140,24 @@ def test_its_workers_die_with_a_killed_sidecar(sidecar):
     assert workers
     sidecar.kill()
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers))
+
+
+def test_adopted_memory_is_not_copied_again(sidecar):
+    """A copy would lose what the process writes meanwhile."""
+    memory = mmap.mmap(-1, 4 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    begin = gantry.layout_of(memory).address
+
+    def file_there():
+        with open("/proc/self/maps") as lines:
+            return next(line.split()[4] for line in lines if int(line.split("-")[0], 16) <= begin < int(line.split("-")[1].split()[0], 16))
+
+    with gantry.KeptClient(sidecar.run_dir, "w", lambda client: client.register("kv", memory, adopt=True), **QUICK) as kept:
+        first = file_there()
+        assert first != "0"
+        for _ in range(2):
+            sidecar.kill()
+            wait_until(lambda: kept.client is None)
+            gc.collect()
+            sidecar.start()
+            wait_until(lambda: kept.client is not None)
+            assert file_there() == first

@@ -16,7 +16,8 @@ BIN_DIR = Path(os.environ.get("GANTRY_BIN_DIR", ROOT / "build" / "release" / "bi
 LIB_DIR = Path(os.environ.get("GANTRY_LIB_DIR", ROOT / "build" / "release" / "lib"))
 START_SECONDS = 100
 STOP_SECONDS = 20
-LOOKUP_TIMEOUT = 3  # LMCache's and the channel's: a server that was restarted is read from 8 s after its start
+LOOKUP_TIMEOUT = 3  # LMCache's
+RESTART_WAIT = 8
 LOAD_TIMEOUT = 12  # LMCache's, and ten seconds more than READ_DEADLINE
 READ_DEADLINE = 2
 TCP = ("--peer-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0")
@@ -128,7 +129,7 @@ class Server(Program):
         return f"tcp://127.0.0.1:{self._requests}"
 
     def start(self):
-        params = {"run_dir": str(self.sidecar.run_dir), "read_deadline": READ_DEADLINE, "lookup_timeout": LOOKUP_TIMEOUT}
+        params = {"run_dir": str(self.sidecar.run_dir), "read_deadline": READ_DEADLINE, "restart_wait": RESTART_WAIT}
         self.run("server", "--instance-id", self.name, "--host", "127.0.0.1", "--port", str(self._requests), "--http-port", str(self.port),
                  "--chunk-size", "16", "--supported-transfer-mode", "engine_driven", "--max-workers", "2",
                  "--l1-size-gb", "0.125", "--eviction-policy", "LRU", "--disable-metrics",

@@ -1,46 +1,14 @@
 """The channel's objects, used as LMCache's P2P adapter uses them, in one process for each server."""
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
+from channel_parts import (AT_ONCE, AT_ONCE_SECONDS, BUFFERS, MIB, REQUEST_SECONDS, RESTART_WAIT, SIZE, end_of, heals, opened, peers_of,
+                           read_some, running, slow_workers, stopped)
 from programs import BIN_DIR, READ_DEADLINE, TCP, Failed, free_port, until
-
-MIB = 1 << 20
-SIZE = 64 * MIB
-LOOKUP_TIMEOUT = 1  # a restarted server is read from 6 s after its start
-AT_ONCE_SECONDS = 0.1
-REQUEST_SECONDS = 10  # a request waits so long for a sidecar that stands still
-AT_ONCE = 64  # reads of a channel
-BUFFERS = 2  # of a channel: memory and gates
-
-
-def opened(channels, sidecar, url=None, size=SIZE, **settings):
-    """(a process with a channel, its URL)"""
-    process, url = channels.process(), url or f"127.0.0.1:{free_port()}"
-    process.open(url, {"run_dir": str(sidecar.run_dir), "read_deadline": READ_DEADLINE, "lookup_timeout": LOOKUP_TIMEOUT, **settings}, size)
-    return process, url
-
-
-@contextlib.contextmanager
-def stopped(sidecar):
-    """The sidecar stands still meanwhile; its workers go on."""
-    os.kill(sidecar.process.pid, signal.SIGSTOP)
-    tasks = Path(f"/proc/{sidecar.process.pid}/task")
-    until(lambda: all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()), 10, "it stands still")
-    try:
-        yield
-    finally:
-        os.kill(sidecar.process.pid, signal.SIGCONT)
-
-
-def peers_of(sidecar):
-    return [peer["name"] for peer in sidecar.ask("GET", "/v1/peers")[1]["peers"]]
 
 
 @pytest.fixture(scope="module")
@@ -53,29 +21,6 @@ def pair(channels):
     reader.connect(url)
     owner.shuffle(7)
     return reader, sidecars[0], owner, sidecars[1], url
-
-
-def read_some(reader, owner, url, count=100, size=40_000, seconds=20):
-    """Reads objects at odd places into others, compares them, and what lies around them."""
-    reader.fill(0, SIZE, 0)
-    mine = [(number * 65_536 + 4096, size) for number in range(count)]
-    theirs = [(SIZE - (number + 1) * 100_000, size) for number in range(count)]
-    flags = reader.read(url, mine, theirs, seconds)
-    if flags != [True] * count:
-        return flags
-    for (place, _), (other, _) in zip(mine, theirs):
-        assert reader.bytes(place, size) == owner.bytes(other, size)
-        assert reader.bytes(place - 4096, 4096) == bytes(4096) == reader.bytes(place + size, 4096)
-    return flags
-
-
-def end_of(reader, url, task):
-    """The flags of the objects."""
-    return until(lambda: (found := reader.query(url, task))[0] and found[1], 20, "the read ends")
-
-
-def heals(reader, owner, url, seconds=20):
-    until(lambda: read_some(reader, owner, url, 2)[0] is True, seconds, "reads succeed again")
 
 
 def test_objects_arrive_whole_and_nothing_else(pair):
@@ -101,13 +46,14 @@ def test_over_tcp(channels):
     ([(0, 4096)], [(SIZE - 4095, 4096)], "out_of_range"),
     ([(0, 4096), (8192, 4096)], [(0, 4096), (8192, 8192)], "an object has 8192 bytes there, and 4096 here"),
     ([(0, 4096)], [(0, 4096), (4096, 4096)], "there are 1 local and 2 remote addresses"),
-    ([(0, 4096), (0, 4096)], [(0, 4096), (SIZE // 2, 4096)], ""),  # two objects at one place
+    ([(0, 4096), (0, 4096)], [(0, 4096), (SIZE // 2, 4096)], "overlap"),  # two objects at one place
 ])
 def test_reads_that_cannot_be_are_misses_and_no_exception(pair, local, remote, said):
     reader, _, owner, _, url = pair
     reader.fill(0, SIZE, 3)
+    before = len(reader.log)
     assert reader.read(url, local, remote) == [False] * len(local)
-    assert said in reader.log
+    assert said in reader.log[before:]
     assert reader.bytes(0, 16) == b"\x03" * 16
     heals(reader, owner, url)
 
@@ -160,7 +106,7 @@ def test_a_server_that_comes_back_is_not_read_by_old_addresses(channels, pair):
     born = time.monotonic()
     second.fill(0, SIZE, 2)
     reader.fill(0, SIZE, 0)
-    while time.monotonic() - born < LOOKUP_TIMEOUT + 3:  # LMCache may still have addresses of the first life
+    while time.monotonic() - born < RESTART_WAIT - 2:  # LMCache may still have addresses of the first life
         assert reader.read(url, [(0, MIB)], [(0, MIB)]) == [False]
         time.sleep(0.2)
     assert reader.bytes(0, 4096) == bytes(4096)
@@ -179,11 +125,16 @@ def test_a_server_that_comes_back_is_not_read_by_old_addresses(channels, pair):
 def test_a_sidecar_is_killed_while_it_is_read(pair, whose):
     """`whose`: the reader's or the owner's."""
     reader, _, owner, _, url = pair
+    heals(reader, owner, url)
     reader.fill(0, SIZE, 0)
     objects = [(offset, 4 * MIB) for offset in range(0, SIZE, 4 * MIB)]
-    task, _ = reader.submit(url, objects, objects)
-    pair[whose].kill()
+    with slow_workers(pair[1]):
+        task, _ = reader.submit(url, objects, objects)
+        until(lambda: running(pair[1]), 2, "the read runs")
+        pair[whose].kill()
     flags = end_of(reader, url, task)
+    if whose == 1:
+        assert flags == [False] * len(objects)
     then = reader.bytes(0, SIZE)
     right = owner.bytes(0, SIZE)
     for (offset, size), arrived in zip(objects, flags):
@@ -191,6 +142,17 @@ def test_a_sidecar_is_killed_while_it_is_read(pair, whose):
     time.sleep(0.5)
     assert reader.bytes(0, SIZE) == then  # failed means quiet
     pair[whose].start()
+    heals(reader, owner, url)
+
+
+def test_a_client_that_is_made_anew_keeps_its_peer(pair):
+    reader, _, owner, _, url = pair
+    for _ in range(3):
+        reader.replace(url)
+    time.sleep(1)
+    claims, left = reader.needed_peers()
+    assert url in claims and "o" not in left
+    assert "o" in peers_of(pair[1])
     heals(reader, owner, url)
 
 
@@ -222,6 +184,10 @@ def test_questions_of_strangers_are_refused(pair):
     for question in (b"\xff\x00", b"[" * 4000, b'{"gantry_lmcache": 2}'):
         assert b"version_mismatch" in owner.ask(url, question)
     assert owner.ask(url, b" " * 5000) is None  # too long
+    assert b"version_mismatch" in owner.ask_in_parts(url, [b"x"] * 100)
+    began = time.monotonic()
+    assert b"version_mismatch" in owner.ask(url, b"[")
+    assert time.monotonic() - began < 1
     reader.remove(url)
     reader.connect(url)
     heals(reader, owner, url)
@@ -236,7 +202,7 @@ def test_the_start(channels, pair):
     with pytest.raises(Failed, match="peer_unavailable"):
         process.open(url, {"run_dir": str(sidecar.run_dir.parent / "none"), "start_timeout": 1}, MIB)
     with pytest.raises(Failed, match="conflict: the transfer channel cannot listen at"):
-        process.open(pair[4], {"run_dir": str(sidecar.run_dir)}, MIB)
+        process.open(pair[4], {"run_dir": str(sidecar.run_dir)}, SIZE)
     process.open(url, {"run_dir": str(sidecar.run_dir)}, SIZE)
     assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == 2 * BUFFERS
     assert process.close() < 3

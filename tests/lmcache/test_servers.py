@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from programs import LOAD_TIMEOUT, LOOKUP_TIMEOUT, TCP, until
+from programs import LOAD_TIMEOUT, RESTART_WAIT, TCP, until
 
 CHUNK = 16
 _prompts = itertools.count(1)
@@ -88,10 +88,10 @@ def test_a_server_is_killed_and_comes_back_under_its_name(servers):
     assert servers.engine.store("one", tokens, seed + 500)  # other content of the same tokens, elsewhere
     began = time.monotonic()
     until(lambda: servers.engine.fetch("two", tokens, seed + 500) == (10, 10), 30, "the new life is read")
-    assert time.monotonic() - began < LOOKUP_TIMEOUT + 15
+    assert time.monotonic() - began < RESTART_WAIT + 10
     assert servers.two.lives()
     for sidecar in servers.sidecars:  # nothing is left of the life that was killed
-        assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == 2  # its memory, and its gates
+        assert len(sidecar.ask("GET", "/v1/buffers")[1]["buffers"]) == 2  # its memory, and its fences
 
 
 def test_servers_on_two_nodes_read_over_tcp(servers, folder):

@@ -79,7 +79,11 @@ def adopt(client: "Client", view: Any) -> Optional[Adoption]:
         handle = ctypes.c_void_p()
         error = native.error_of(native.lib.gantry_arena_adopt_private(client._handle, *block, ctypes.byref(handle)))
         if error is None:
-            return Adoption(view, handle.value) if handle.value else None
+            if not handle.value:
+                return None
+            adoption = Adoption(view, handle.value)
+            client._adoptions.add(adoption)
+            return adoption
         first = first or error
     assert first is not None
     try:

@@ -14,6 +14,7 @@ from . import messages, native, transfer
 from . import timeline as timelines
 from . import view as views
 from .address import address_of
+from .adoption import Adoption
 from .arena import Arena
 from .buffer import Buffer, BufferSpec
 from .completions import Completions
@@ -60,6 +61,7 @@ class Client(RestCalls):
         close_at_exit(self)
         self.workload = workload
         self._completions = Completions(self)
+        self._adoptions: weakref.WeakSet[Adoption] = weakref.WeakSet()
         self._stream_timelines: dict[int, Timeline] = {}  # of `stream=`, by their GPU
         self.generation: str = native.lib.gantry_client_generation(self._handle).decode()
 
@@ -82,6 +84,14 @@ class Client(RestCalls):
         native.check(native.lib.gantry_client_check(self._handle))
 
     # Memory
+
+    def adoptions(self) -> list[Adoption]:
+        """Holds on the private memory that is adopted now. While one is kept, adopting the memory again replaces no page."""
+        while True:
+            try:
+                return list(self._adoptions)
+            except RuntimeError:  # another thread adopts meanwhile
+                continue
 
     def arena(self, length: int, name: Optional[str] = None) -> Arena:
         """Allocates `length` bytes (rounded up to whole pages) of shared memory with every page present.

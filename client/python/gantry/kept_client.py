@@ -24,7 +24,9 @@ class KeptClient:
     changed  called by the thread with None when the lease is lost, and with each client that follows
     options  what Client takes
 
-    Memory of the process is not touched by any of this. Copy workers are killed together with their sidecar, and end within
+    Memory that the lost client had adopted by register(adopt=True) keeps its pages and its file until the next client is
+    prepared: adopting it again replaces no page, so the process may use it all the time. Memory that is freed meanwhile keeps
+    its pages until then. Copy workers are killed together with their sidecar, and end within
     milliseconds: who uses the memory of a lost read for something else waits a second first. A peer that was writing into it
     goes on until its own transfer ends.
     """
@@ -37,6 +39,7 @@ class KeptClient:
         self._prepare, self._changed, self._check_every = prepare, changed, check_every
         self._lock = threading.Lock()
         self._client: Optional[Client] = None
+        self._adopted: list[Any] = []  # of a lost client
         self.prepared: Any = None
         self.lives = 0  # clients that were opened and prepared until now
         self._stop = threading.Event()
@@ -69,6 +72,7 @@ class KeptClient:
             client.close()
         if self._keeper is not threading.current_thread():
             self._keeper.join(_REOPEN_SECONDS_MAX)
+        self._adopted = []
 
     def __enter__(self) -> "KeptClient":
         return self
@@ -85,6 +89,7 @@ class KeptClient:
                     raise InterruptedError("the kept client was closed meanwhile")
                 self._client, self.prepared = client, prepared
                 self.lives += 1
+            self._adopted = []
         except BaseException:
             _close(client)
             raise
@@ -108,6 +113,7 @@ class KeptClient:
                         log.warning("the lease is not back yet: %s", why)
                 elif not self._stop.is_set():
                     log.warning("the lease at the sidecar is lost, and is taken again as soon as there is one: %s", error)
+                    self._adopted = client.adoptions()
                     with self._lock:
                         self._client, self.prepared = None, None
                     _close(client)

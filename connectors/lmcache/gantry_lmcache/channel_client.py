@@ -32,7 +32,7 @@ class GantryChannelClient(TransferChannelClient):
                     remote_addresses: list[TransferChannelAddress]) -> int:
         """Begins to read remote_addresses[i] into local_addresses[i], and returns the id of the task."""
         read = Read([(mine.offset, theirs.offset, theirs.size) for mine, theirs in zip(local_addresses, remote_addresses)])
-        why = _why_not(local_addresses, remote_addresses) or ("the client is closed" if self._closed else "")
+        why = _refusal_of(local_addresses, remote_addresses) or ("the client is closed" if self._closed else "")
         with self._lock:
             self._forget_old()
             task = next(self._ids)
@@ -67,7 +67,7 @@ class GantryChannelClient(TransferChannelClient):
         self._reads = {task: read for task, read in self._reads.items() if not read.done or now - read.ended < _KEPT_SECONDS}
 
 
-def _why_not(local: list[TransferChannelAddress], remote: list[TransferChannelAddress]) -> str:
+def _refusal_of(local: list[TransferChannelAddress], remote: list[TransferChannelAddress]) -> str:
     if len(local) != len(remote):
         return f"there are {len(local)} local and {len(remote)} remote addresses"
     for mine, theirs in zip(local, remote):

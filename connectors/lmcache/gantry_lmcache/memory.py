@@ -1,9 +1,21 @@
-"""LMCache's L1 memory as something that Client.register() takes."""
+"""LMCache's L1 memory as something that Client.register() takes, and what /proc says of it."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import os
+from typing import Any, NamedTuple, Optional
+
+_ADOPTED = "/memfd:gantry-private"  # the name that adoption gives its file
+
+
+class Mapping(NamedTuple):
+    """A line of /proc/self/maps. `shared`: its pages are a file's, so that registering replaces none of them."""
+
+    shared: bool
+    device: str
+    inode: int
+    path: str
 
 
 def view_of(address: int, size: int) -> Any:
@@ -16,6 +28,34 @@ def view_of(address: int, size: int) -> Any:
     if tensor is not None and tensor.numel() * tensor.element_size() == size:
         return tensor
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+
+
+def mapping_at(address: int) -> Optional[Mapping]:
+    """None: nothing is mapped there."""
+    with open("/proc/self/maps") as lines:
+        for line in lines:
+            places, access, _, device, inode, *path = line.split(maxsplit=5)
+            begin, end = (int(place, 16) for place in places.split("-"))
+            if begin <= address < end:
+                return Mapping(access[3] == "s", device, int(inode), path[0].strip() if path else "")
+    return None
+
+
+def adopted_file_at(address: int) -> Optional[int]:
+    """A new descriptor of the file that adoption put there. None: the memory is not adopted, or no descriptor is left."""
+    mapping = mapping_at(address)
+    if mapping is None or not mapping.shared or not mapping.path.startswith(_ADOPTED):
+        return None
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            copy = os.dup(int(name))
+        except OSError:  # closed meanwhile
+            continue
+        found = os.fstat(copy)
+        if found.st_ino == mapping.inode and f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}" == mapping.device:
+            return copy
+        os.close(copy)
+    return None
 
 
 def _tensor_at(address: int) -> Any:

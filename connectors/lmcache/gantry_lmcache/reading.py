@@ -18,10 +18,10 @@ from .source import Source
 
 log = logging.getLogger("lmcache.gantry")
 
-_AT_ONCE = 64  # reads of a server; LMCache has fewer under way unless a sidecar stands still
 _WAIT_SECONDS = 1.0  # of one look at a transfer
 _PAUSE_SECONDS = 0.1
-_DEAD_SIDECAR_SECONDS = 1.0  # its copy workers have ended by then
+_WAIT_SECONDS_MIN = 0.05
+_DEAD_SIDECAR_SECONDS = 1.0  # its copy workers have ended by then, and what a living sidecar may need beyond its time
 
 
 @dataclass
@@ -51,15 +51,16 @@ class Reader:
 
     def __init__(self, session: Session, peers: Peers, settings: Settings) -> None:
         self._session, self._peers, self._settings = session, peers, settings
-        self._room = threading.Semaphore(_AT_ONCE)
+        self._lock = threading.Lock()
+        self.under_way = 0  # reads
 
     def start(self, read: Read, source: Source) -> None:
-        if not self._room.acquire(blocking=False):
-            log.warning("a read of %d objects fails: %d others are under way. Does the sidecar stand still?", len(read.pairs), _AT_ONCE)
+        if not source.room.acquire(blocking=False):
+            log.warning("a read of %d objects fails: 64 others of this server are under way. Does the sidecar stand still?", len(read.pairs))
             read.end([False] * len(read.pairs))
             return
         if not in_background("gantry-read", lambda: self._run(read, source)):
-            self._room.release()
+            source.room.release()
             read.end([False] * len(read.pairs))
 
     def cancel(self, read: Read) -> None:
@@ -72,6 +73,7 @@ class Reader:
     def _run(self, read: Read, source: Source) -> None:
         succeeded = [False] * len(read.pairs)
         failed = True
+        self._count(1)
         try:
             status = self._read(read, source)
             succeeded, failed = [True] * len(read.pairs), False
@@ -79,20 +81,21 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - LMCache must be told, whatever happened
             succeeded = _arrived(read)
             log.warning("%d of %d objects are not read from %s, and LMCache counts misses: %s", succeeded.count(False),
-                        len(succeeded), source.greeting.workload, error)
+                        len(succeeded), source.handshake.workload, error)
         finally:
             read.end(succeeded)
-            self._room.release()
+            source.room.release()
+            self._count(-1)
         if failed:
-            self._peers.doubt(source.greeting.peer)
-            source.doubt()
+            self._peers.invalidate(source.handshake.peer)
+            source.invalidate()
 
     def _read(self, read: Read, source: Source) -> gantry.TransferStatus:
         now = self._session.current
         if now is None:
             raise gantry.Error("sidecar_lost", "this server has no lease at its sidecar")
         theirs = source.checked()
-        self._peers.reclaim(source.url, theirs.peer)
+        self._peers.reclaim(source.url, theirs)
         self._peers.introduce(now, theirs)
         name = f"{theirs.workload.partition('@')[0]}/{theirs.buffer}"
         remote = name if theirs.peer == now.peer else f"{theirs.peer}/{name}"
@@ -100,7 +103,7 @@ class Reader:
         left = self._left(read)
         if left <= 0:
             raise gantry.Error("deadline_exceeded", f"the read did not begin within {self._settings.read_deadline} s")
-        fence = now.gates.new()
+        fence = now.fences.new()
         transfer = self._submitted(now, read, lambda: now.client.read(
             [now.buffer], [remote], ranges=ranges, id=read.id, deadline=left, fence=fence,
             require_path=self._settings.require_path))
@@ -108,8 +111,12 @@ class Reader:
         if read.cancelled or self._left(read) <= 0:
             transfer.cancel(0)
         else:
-            now.gates.open(fence)
-        return self._awaited(now, transfer)
+            now.fences.raise_(fence)
+        return self._awaited(now, read, transfer)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self.under_way += change
 
     def _left(self, read: Read) -> float:
         return read.began + self._settings.read_deadline - time.monotonic()
@@ -117,7 +124,7 @@ class Reader:
     def _submitted(self, now: Registered, read: Read, submit: Callable[[], gantry.Transfer]) -> gantry.Transfer:
         """A request without an answer may be carried out all the same: it is made again, by the same id, until there is one.
 
-        Where there is none in time its gate stays closed, so no byte of it moves.
+        Where there is none in time its fence is not raised, so no byte of it moves.
         """
         while not read.cancelled and self._left(read) > 0:
             try:
@@ -128,11 +135,17 @@ class Reader:
                 log.debug("a read is asked for again: %s", error)
         raise gantry.Error("deadline_exceeded", f"the sidecar did not take the read within {self._settings.read_deadline} s")
 
-    def _awaited(self, now: Registered, transfer: gantry.Transfer) -> gantry.TransferStatus:
-        """Returns when no byte moves any more: LMCache uses the memory for others then. Raises gantry.Error when it failed."""
+    def _awaited(self, now: Registered, read: Read, transfer: gantry.Transfer) -> gantry.TransferStatus:
+        """Returns when no byte moves any more: LMCache uses the memory for others then. Raises gantry.Error when it failed.
+
+        The sidecar counts the deadline from when it took the request, which may be late. So the read is cancelled here.
+        """
         while True:
+            left = self._left(read)
             try:
-                return transfer.wait(_WAIT_SECONDS)
+                if left <= 0:
+                    transfer.cancel(0)
+                return transfer.wait(max(_WAIT_SECONDS_MIN, min(_WAIT_SECONDS, left)) if left > 0 else _WAIT_SECONDS)
             except TimeoutError:
                 continue
             except gantry.Error:
@@ -147,7 +160,8 @@ class Reader:
         except gantry.Error as error:
             if not self._is_lost(now, error):
                 return False
-        time.sleep(_DEAD_SIDECAR_SECONDS)
+        ended = self._session.sidecar_has_ended(now)  # a lease ends by other causes, too; then its transfers are cancelled
+        time.sleep(_DEAD_SIDECAR_SECONDS + (0 if ended else now.quiesce))
         return True
 
     def _is_lost(self, now: Registered, error: gantry.Error) -> bool:

@@ -9,51 +9,52 @@ from typing import Callable, Optional
 
 import gantry
 
-from .greeting import Greeting
+from .channel_handshake import Handshake
 
 log = logging.getLogger("lmcache.gantry")
 
 _SILENT_SECONDS = 1.0  # after a question without an answer other reads do not ask
-_MARGIN_SECONDS = 5.0  # between an answer of LMCache's lookup and the read
+_READS_MAX = 64  # of one source at once; LMCache has fewer under way unless a sidecar stands still
 
 
 class Source:
     """Every method may be called by every thread.
 
-    LMCache says where an object lies, and not in which life of the server that was. Memory of a server that was restarted has
-    other objects at these places. So a new life is read from when it is older than any answer that LMCache may still use.
+    LMCache says where an object lies, and not in which process of the server that was. Memory of a server that was restarted has
+    other objects at these places. So a new process is read from when it is older than any answer that LMCache may still use.
     """
 
-    def __init__(self, url: str, ask: Callable[[], Greeting], lookup_timeout: float) -> None:
-        """Asks, and raises gantry.Error when there is no answer. `lookup_timeout`: seconds that LMCache waits for a lookup."""
+    def __init__(self, url: str, ask: Callable[[], Handshake], restart_wait: float) -> None:
+        """Asks, and raises gantry.Error when there is no answer. `restart_wait`: see Settings."""
         self.url = url
+        self.room = threading.Semaphore(_READS_MAX)
         self._ask = ask
-        self._settled_age = lookup_timeout + _MARGIN_SECONDS
+        self._settled_age = restart_wait
         self._lock = threading.Lock()
-        self._greeting = ask()
+        self._handshake = ask()
         self._usable_from = 0.0
-        self._doubted = False
+        self._is_stale = False
         self._silence: Optional[tuple[float, gantry.Error]] = None  # when it did not answer last, and why
 
     @property
-    def greeting(self) -> Greeting:
+    def handshake(self) -> Handshake:
         """The last answer. Makes no request."""
-        return self._greeting
+        return self._handshake
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """After a failure: the next read asks first."""
-        self._doubted = True
+        self._is_stale = True
 
-    def checked(self) -> Greeting:
-        """The greeting that a read uses. Raises gantry.Error where there is none, or none that can be trusted yet."""
+    def checked(self) -> Handshake:
+        """The handshake that a read uses. Raises gantry.Error where there is none, or none that can be trusted yet."""
         with self._lock:
-            if self._doubted:
+            if self._is_stale:
                 self._renew()
             left = self._usable_from - time.monotonic()
             if left > 0:
                 raise gantry.Error("stale_generation", f"the server was restarted, and is read in {left:.0f} s: until then LMCache may "
-                                   "have places of its earlier life")
-            return self._greeting
+                                   "have places of its earlier process")
+            return self._handshake
 
     def _renew(self) -> None:
         if self._silence is not None and time.monotonic() - self._silence[0] < _SILENT_SECONDS:
@@ -63,8 +64,8 @@ class Source:
         except gantry.Error as error:
             self._silence = time.monotonic(), error.with_traceback(None)
             raise
-        if new.life != self._greeting.life:
+        if new.life != self._handshake.life:
             self._usable_from = time.monotonic() + max(0.0, self._settled_age - new.age)
-            log.info("the server of workload %s was restarted as %s", self._greeting.workload, new.workload)
-        self._greeting = new
-        self._doubted = False
+            log.info("the server of workload %s was restarted as %s", self._handshake.workload, new.workload)
+        self._handshake = new
+        self._is_stale = False

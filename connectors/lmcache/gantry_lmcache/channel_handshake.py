@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket as sockets
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -12,14 +14,19 @@ import zmq
 PROTOCOL = 1
 _KEY = "gantry_lmcache"
 _TYPES = {"str": str, "int": int, "float": (int, float)}
+_NAME = r"[A-Za-z0-9._:+=-]{1,128}"
+_FORMS = {"life": _NAME, "peer": _NAME, "sidecar": _NAME, "workload": f"{_NAME}@{_NAME}", "buffer": f"{_NAME}@{_NAME}",
+          "address": r"unix:/[^\0]{1,107}|\S{1,255}:\d{1,5}", "node_id": r"[!-~]{0,128}"}
+_AGE_MAX = 1e9
+_ANSWER_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True)
-class Greeting:
+class Handshake:
     """
-    life      random, new for each process of the server: addresses of another life mean nothing
-    age       seconds since this life began
-    peer, address, node_id   its sidecar: name, where other sidecars reach it, and its node
+    life      random, new for each process of the server: addresses of another process mean nothing
+    age       seconds for which this process has answered
+    peer, sidecar, address, node_id   its sidecar: name, generation, where other sidecars reach it, and its node
     workload  of the sidecar, "name@generation"
     buffer    of the workload, "name@generation": all of the server's L1 memory
     size      of the buffer, in bytes
@@ -28,6 +35,7 @@ class Greeting:
     life: str
     age: float
     peer: str
+    sidecar: str
     address: str
     node_id: str
     workload: str
@@ -39,7 +47,7 @@ def question() -> bytes:
     return json.dumps({_KEY: PROTOCOL}).encode()
 
 
-def answer(request: bytes, greeting: "Greeting | gantry.Error") -> bytes:
+def answer(request: bytes, handshake: "Handshake | gantry.Error") -> bytes:
     """The answer to a question, or to what is none. Never raises."""
     try:
         asked = json.loads(request)
@@ -48,12 +56,12 @@ def answer(request: bytes, greeting: "Greeting | gantry.Error") -> bytes:
         version = None
     if version != PROTOCOL:
         return _refusal("version_mismatch", f"the question is of protocol {version!r}, and this server speaks {PROTOCOL}")
-    if isinstance(greeting, gantry.Error):
-        return _refusal(greeting.code, greeting.message)
-    return json.dumps({_KEY: PROTOCOL, **asdict(greeting)}).encode()
+    if isinstance(handshake, gantry.Error):
+        return _refusal(handshake.code, handshake.message)
+    return json.dumps({_KEY: PROTOCOL, **asdict(handshake)}).encode()
 
 
-def greeting_of(reply: bytes) -> Greeting:
+def handshake_of(reply: bytes) -> Handshake:
     """Raises gantry.Error for a refusal, and for what is no answer."""
     try:
         said = json.loads(reply)
@@ -65,30 +73,43 @@ def greeting_of(reply: bytes) -> Greeting:
     if "code" in said:
         raise gantry.Error(str(said["code"]), f"the server answers: {said.get('message')}")
     values: dict[str, Any] = {}
-    for field in fields(Greeting):
+    for field in fields(Handshake):
         values[field.name] = said.get(field.name)
         if not isinstance(values[field.name], _TYPES[str(field.type)]):  # type: ignore[arg-type]
             raise gantry.Error("version_mismatch", f"{field.name} of the answer is {values[field.name]!r}")
-    return Greeting(**values)
+    for name, form in _FORMS.items():
+        if not re.fullmatch(form, values[name]):
+            raise gantry.Error("version_mismatch", f"{name} of the answer is {values[name][:200]!r}")
+    if not 0 <= values["age"] < _AGE_MAX or values["size"] < 0:  # an age may be NaN
+        raise gantry.Error("version_mismatch", f"age and size of the answer are {values['age']!r} and {values['size']!r}")
+    return Handshake(**values)
 
 
-def ask(context: "zmq.Context[Any]", url: str, seconds: float) -> Greeting:
-    """Asks the server at "HOST:PORT" who it is. Raises gantry.Error "peer_unavailable" where none answers in time."""
+def ask(context: "zmq.Context[Any]", url: str, seconds: float, any_host: bool = False) -> Handshake:
+    """Asks the server at "HOST:PORT" who it is. Raises gantry.Error "peer_unavailable" where none answers in time.
+
+    Raises "invalid_argument" where its sidecar is at another host than the server, unless `any_host`.
+    """
     socket = context.socket(zmq.REQ)
     try:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.IPV6, 1)
+        socket.setsockopt(zmq.MAXMSGSIZE, _ANSWER_BYTES_MAX)
         socket.connect(endpoint(url))
         socket.send(question())
         if not socket.poll(int(seconds * 1000)):
             raise gantry.Error("peer_unavailable", f"the LMCache server at {url} does not answer within {seconds:g} s",
                                "check its --p2p-advertise-url, and that its port can be reached")
-        return greeting_of(socket.recv())
+        parts = socket.recv_multipart()
+        found = handshake_of(parts[0] if len(parts) == 1 else b"")
     except zmq.ZMQError as error:
         raise gantry.Error("peer_unavailable", f"the LMCache server at {url} cannot be asked: {error}",
                            "an advertised URL is HOST:PORT") from None
     finally:
         socket.close(linger=0)
+    if not any_host:
+        _check_host(url, found.address)
+    return found
 
 
 def endpoint(url: str) -> str:
@@ -107,3 +128,19 @@ def host_of(url: str) -> str:
 
 def _refusal(code: str, message: str) -> bytes:
     return json.dumps({_KEY: PROTOCOL, "code": code, "message": message}).encode()
+
+
+def _check_host(url: str, address: str) -> None:
+    """The sidecar of this pod shows its token at the address, so a stranger's word is not enough for it."""
+    host, asked = host_of(address), host_of(url)
+    if address.startswith("unix:") or host == asked or _numbers_of(host) & _numbers_of(asked):
+        return
+    raise gantry.Error("invalid_argument", f"the server at {url} says that its sidecar is at {address}, which is another host",
+                       'where sidecars have addresses of their own, set peer_hosts to "any"')
+
+
+def _numbers_of(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in sockets.getaddrinfo(host.strip("[]"), None)}
+    except (OSError, UnicodeError):
+        return set()
