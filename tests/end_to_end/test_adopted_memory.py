@@ -158,7 +158,7 @@ def test_all_or_nothing(peers):
 
 
 @pytest.mark.parametrize("kind, what", [
-    ("part of the heap", "is no block that malloc has mapped"), ("shared", "no descriptor of the shared memory"), ("locked", "is locked"),
+    ("part of the heap", "is no block that malloc has mapped"), ("shared", "no descriptor can be had of"), ("locked", "is locked"),
     ("of a device", "is kept from children"), ("of a file", "is of a file")])
 def test_what_is_not_adopted_says_why_and_the_way_out(client, folder, kind, what):
     memory = pages(MIB)

@@ -175,11 +175,12 @@ def test_a_file_that_is_short_when_a_peer_maps_it_fails_alone(make_world, new_se
 def test_a_verified_registration_says_that_the_file_was_truncated(start_sidecar, new_segment):
     sidecar, segment = start_sidecar("a", flags=UNSEALED), new_segment(size=MIB)
     with gantry.Client(sidecar.run_dir, "owner") as client:
-        client.register("first", segment.view, adopt=True)
+        first = client.register("first", segment.view, adopt=True)
         segment.truncate(0)
         with pytest.raises(gantry.Error) as caught:
             client.register("second", segment.view, verify=True)
         assert caught.value.code == "fd_too_short" and "truncate" in caught.value.hint, caught.value
+        first.unregister()
 
 
 def test_a_file_that_can_shrink_is_not_copied_beside_a_gpu(gpus, start_sidecar, start_gpu_workload, new_segment):
@@ -195,9 +196,11 @@ def test_a_file_that_can_shrink_is_not_copied_beside_a_gpu(gpus, start_sidecar, 
 
     with gantry.Client(sidecar.run_dir, "store") as store:
         arena = store.arena(4 * MIB)
-        store.register("k", segment.view, access=BOTH, adopt=True)
-        store.register("sealed", arena.view(0, 4 * MIB), access=BOTH)
+        buffers = [store.register("k", segment.view, access=BOTH, adopt=True),
+                   store.register("sealed", arena.view(0, 4 * MIB), access=BOTH)]
         workers = workers_of(sidecar)
         refused = write("k")
         assert refused["code"] == "path_unavailable" and "can shrink" in refused["detail"], refused
         assert write("sealed")["state"] == "succeeded" and workers_of(sidecar) == workers
+        for buffer in buffers:
+            buffer.unregister()

@@ -85,9 +85,10 @@ TEST_F(StagedCopiesTest, MovesTheRangesBothWaysAndNothingElse) {
 
 TEST_F(StagedCopiesTest, FailsWhereAFileWasCutWithinItsLastPage) {
   const TestArena unsealed(kBytes, TestArena::Unsealed());
+  const auto memory = Map(unsealed);
   for (const bool to_buffer : {false, true}) {
     StagedCopy copy = Copy(to_buffer, 0, 0, kBytes);
-    copy.ranges.front().memory = Map(unsealed);
+    copy.ranges.front().memory = memory;
     ASSERT_EQ(::ftruncate(unsealed.Fd().get(), kBytes - 1), 0);
     outcomes_.clear();
     copies_.Start(std::move(copy));
