@@ -6,6 +6,7 @@ Their regions are files in /dev/shm, as the tier makes them, which nobody can se
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
@@ -66,4 +67,8 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        for left in Path("/dev/shm").glob(f"vllm_offload_gantry-{os.getpid()}-*"):  # of a side that was refused
+            left.unlink()
