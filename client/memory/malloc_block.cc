@@ -239,7 +239,7 @@ std::vector<ByteRange> MappingsAround(uint64_t address, uint64_t end) {
 }
 
 // Returns the mapping of the block that an earlier call has made shared, where this process still
-// has its descriptor. What peers have written there since does not count.
+// has its descriptor. Later writes of peers there do not count.
 std::optional<ByteRange> SharedBlockAround(uint64_t address, uint64_t end) {
   std::ifstream maps("/proc/self/maps");
   std::optional<host::OwnMapping> run;

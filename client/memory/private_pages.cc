@@ -261,6 +261,9 @@ Status ReplaceSlice(int fd, const ByteRange& pages, uint64_t offset) {
 
 Result<SharedPages> SharePages(const ByteRange& pages) {
   const uint64_t end = pages.offset + pages.length;
+  // Pages that are shared wait for nobody, who may copy another block for a minute.
+  ASSIGN_OR_RETURN(const auto before, host::MappingsOf(pages.offset, end));
+  if (auto shared = FindShared(pages, before); shared && *shared) return **std::move(shared);
   ASSIGN_OR_RETURN(const AdoptionLock lock, AdoptionLock::Take());
   ASSIGN_OR_RETURN(const auto known, host::MappingsOf(pages.offset, end));
   ASSIGN_OR_RETURN(auto shared, FindShared(pages, known));

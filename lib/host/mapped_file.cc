@@ -40,9 +40,11 @@ UniqueFd OpenAgain(int fd, int access) {
 // The path may name another file by now, or a device, whose opening has effects. O_PATH has none.
 UniqueFd OpenByPath(const OwnMapping& mapping, int access) {
   const UniqueFd at(::open(mapping.name.c_str(), O_PATH | O_CLOEXEC));
+  struct stat info = {};
   struct statfs filesystem = {};
-  if (!at.valid() || !StandsFor(at.get(), mapping) || ::fstatfs(at.get(), &filesystem) != 0 ||
-      filesystem.f_type != TMPFS_MAGIC) {
+  if (!at.valid() || !StandsFor(at.get(), mapping) || ::fstat(at.get(), &info) != 0 ||
+      !S_ISREG(info.st_mode) || ::fstatfs(at.get(), &filesystem) != 0 ||
+      filesystem.f_type != TMPFS_MAGIC) {  // devices lie in a tmpfs, too
     return {};
   }
   UniqueFd fd = OpenAgain(at.get(), access);

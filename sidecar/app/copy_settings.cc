@@ -35,9 +35,8 @@ constexpr Setting kCopyWorkers[] = {
     {"--worker-restart-ms-max", &Config::worker_restart_ms_max, kExpert, kTime,
      "Milliseconds of the longest pause between restarts of a copy worker that keeps dying."},
     {"--unsealed-memory", &Config::unsealed_memory, kNormal, kUnbounded,
-     "Take host memory whose owner can truncate its file: /dev/shm, POSIX shared memory, unsealed "
-     "memfds. Transfers of a truncated file fail. Pages that are missing are charged to the "
-     "sidecar. Copies between such files and GPUs on a node are refused."},
+     "Take host memory whose owner can truncate its file, as in /dev/shm. Transfers of a truncated "
+     "file fail, and pages that are missing are charged to the sidecar."},
 };
 
 constexpr Setting kTransfers[] = {

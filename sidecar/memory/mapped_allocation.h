@@ -28,8 +28,8 @@ class MappedAllocation {
     return source_.kind == wire::MemoryKind::kGpu || source_.unsealed;
   }
   bool unsealed() const { return source_.unsealed; }  // host memory whose file can shrink
-  // kFdTooShort: the file can shrink, and has fewer bytes than the allocation. Else a system call
-  // for such a file, and nothing for others.
+  // kFdTooShort: the file can shrink, and has fewer bytes than the allocation. Two system calls
+  // for such a file, and none for others.
   Status CheckNotTruncated() const {
     return unsealed() ? memory::CheckNotTruncated(fd()->get(), size()) : Status();
   }

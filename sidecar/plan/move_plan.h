@@ -48,7 +48,7 @@ struct MovePlan {
 
 // Fails with kFdTooShort where the file of an allocation was truncated. The copy of a last page in
 // part is no fault, and devices keep the pages that they pinned: so this is asked when a transfer
-// is admitted and before it succeeds. A system call for each allocation that is unsealed.
+// is admitted and before it succeeds. Two system calls for each allocation that is unsealed.
 inline Status CheckNotTruncated(
     const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
     const std::vector<RemoteAllocation>& remote) {

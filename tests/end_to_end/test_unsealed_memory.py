@@ -14,7 +14,7 @@ from shared_segments import BOTH, SIZE, UNSEALED, libc, make_world, new_segment 
 from workloads import metric, wait_for
 
 
-# What is refused without the setting
+# Refusals without the setting
 
 
 def test_without_the_setting_the_error_names_it(start_sidecar, new_segment):
@@ -79,7 +79,7 @@ def test_a_peer_without_the_setting_takes_another_path_and_says_why(make_world, 
     world.nothing_ended()
 
 
-# What works with it
+# Transfers with it
 
 
 @pytest.mark.parametrize("path", ["shm", "tcp", "tls"])

@@ -72,12 +72,12 @@ Result<ArenaHandle> PrivateBlocks::Adopt(gantry_client* client, const MemoryCard
   if (!mappings) return nullptr;
   const bool was_shared = std::all_of(mappings->begin(), mappings->end(), IsShared);
   const bool was_replaced = std::any_of(mappings->begin(), mappings->end(), host::WasReplaced);
+  if (was_shared && !was_replaced) return nullptr;
   if (std::any_of(mappings->begin(), mappings->end(), IsToBeReplaced))
     RETURN_IF_ERROR(CheckNoDeviceHasPages(memory));
   gantry_arena* adopted = nullptr;
   const Status done = Take(gantry_arena_adopt_private(
       client, reinterpret_cast<void*>(memory.base), memory.bytes, GANTRY_PART_OF_BLOCK, &adopted));
-  if (!done && was_shared && !was_replaced) return nullptr;
   if (!done) {
     Error error = done.error();
     error.hint += (error.hint.empty() ? "" : "; ");

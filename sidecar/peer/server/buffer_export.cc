@@ -20,7 +20,10 @@ Status CheckAccess(const registry::Buffer::Description& description) {
               "register it with remote_read or remote_write");
 }
 
-Result<std::shared_ptr<const UniqueFd>> ReadOnly(const UniqueFd& fd) {
+// A descriptor of the same memory that cannot write.
+Result<std::shared_ptr<const UniqueFd>> ReadOnly(const std::shared_ptr<const UniqueFd>& shared) {
+  const UniqueFd& fd = *shared;
+  if ((::fcntl(fd.get(), F_GETFL) & O_ACCMODE) == O_RDONLY) return shared;
   const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
   UniqueFd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (opened.valid()) return std::make_shared<const UniqueFd>(std::move(opened));
@@ -59,7 +62,7 @@ void RefuseFor(const registry::Buffer::Allocations& allocations, const WhyNotSta
 // A peer that only reads gets a descriptor for that, which the file's mode may not allow.
 void RefuseUnopenable(const memory::MappedAllocation& allocation,
                       std::vector<wire::PathReport>* paths) {
-  const auto opened = ReadOnly(*allocation.fd());
+  const auto opened = ReadOnly(allocation.fd());
   if (opened) return;
   for (const wire::PathInfo& info : wire::kPathTable) {
     if (!info.shares_memory) continue;
@@ -170,7 +173,7 @@ Result<std::shared_ptr<const UniqueFd>> ExportDescriptor(registry::Buffer& buffe
   // A GPU's driver maps for reading and writing; who executes keeps to the access (the sidecars of
   // a node's directory are one trust domain).
   if (allocation.kind() == wire::MemoryKind::kGpu) return allocation.fd();
-  if (!wanted.writable) return ReadOnly(*allocation.fd());
+  if (!wanted.writable) return ReadOnly(allocation.fd());
   if (allocation.writable()) return allocation.fd();
   return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");
 }

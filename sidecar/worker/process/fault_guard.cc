@@ -15,7 +15,7 @@ struct Guard {
 };
 
 // The access that this thread guards; null: none. Atomic, as a signal handler reads it.
-thread_local std::atomic<const Guard*> guard = nullptr;
+thread_local std::atomic<const Guard*> active_guard = nullptr;
 static_assert(std::atomic<const Guard*>::is_always_lock_free);
 
 // Called by the signal handler: no page is there, in memory that may shrink. Other faults, such as
@@ -30,7 +30,7 @@ bool IsOf(const GuardedBytes& memory, const siginfo_t& fault) {
 
 void OnFault(int signal_number, siginfo_t* fault, void* /*context*/) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  const Guard* const guarded = guard.load(std::memory_order_relaxed);
+  const Guard* const guarded = active_guard.load(std::memory_order_relaxed);
   if (guarded != nullptr && IsOf(guarded->memory, *fault)) {
     ::siglongjmp(const_cast<Guard*>(guarded)->resume_at, 1);
   }
@@ -40,7 +40,7 @@ void OnFault(int signal_number, siginfo_t* fault, void* /*context*/) {
 
 void SetGuard(const Guard* to) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  guard.store(to, std::memory_order_relaxed);
+  active_guard.store(to, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 

@@ -117,7 +117,7 @@ TEST_F(DescribedPathsTest, AFileThatCanShrinkIsOfferedOverTcpWhereItIsStaged) {
                 "the buffer's file can shrink: no staging memory");
 }
 
-// Of a user that is not the file's: here root, which opens anything, is another one meanwhile.
+// The sidecar's user is not the file's: root, which opens anything, is another one meanwhile.
 TEST_F(DescribedPathsTest, AFileThatTheSidecarMayNotOpenIsOfferedOverTcpAlone) {
   const TestArena unsealed(kArena, TestArena::Unsealed());
   const auto paths_with = [&](bool remote_write) {
