@@ -295,7 +295,11 @@ Result<ByteRange> PagesAroundPart(uint64_t address, uint64_t bytes) {
   RETURN_IF_ERROR(WholePages(address, bytes));
   RETURN_IF_ERROR(CheckMallocIsOfGlibc(address, bytes));
   if (const auto shared = SharedBlockAround(address, address + bytes)) return *shared;
-  const auto found = MappingsAround(address, address + bytes);
+  auto found = MappingsAround(address, address + bytes);
+  // No block has a hole: such bytes are data that looks like a header.
+  std::erase_if(found, [](const ByteRange& each) {
+    return !host::MappingsOf(each.offset, each.offset + each.length);
+  });
   if (found.size() == 1) return found.front();
   return NoBlock(address, bytes);
 }

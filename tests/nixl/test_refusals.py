@@ -10,7 +10,7 @@ SIZE = 1 << 20
 def refused(agent, says, command, *arguments, error="NIXL_ERR"):
     with pytest.raises(Failed, match=error):
         getattr(agent, command)(*arguments)
-    assert says in agent.log
+    assert says in agent.log, agent.log
 
 
 def test_an_older_nixl_is_refused_when_it_loads_the_plugin(world):

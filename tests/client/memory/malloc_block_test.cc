@@ -99,6 +99,13 @@ TEST_F(PagesAroundPartTest, AreRefusedWhereBytesLookLikeAnotherHeader) {
   EXPECT_EQ(pages.error().code, ErrorCode::kNotExportable);
 }
 
+TEST_F(PagesAroundPartTest, AreFoundBesideAHeaderOfMoreThanIsMapped) {
+  const Block block = NewBlock();
+  const uint64_t length = PagesAround(block, 0, kBytes).value_or(ByteRange{}).length;
+  PutHeader(block, 100, uint64_t{1} << 30);
+  EXPECT_EQ(PagesAround(block, 150 * kPage, kPage).value_or(ByteRange{}).length, length);
+}
+
 TEST_F(PagesAroundPartTest, AreRefusedBehindBytesThatLookLikeAHeader) {
   const Block block = NewBlock();
   PutHeader(block, 100, 200);
