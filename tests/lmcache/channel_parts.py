@@ -1,4 +1,4 @@
-"""What cases with bare channels share."""
+"""Shared by the cases with bare channels."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def slow_workers(sidecar):
 
 
 def running(sidecar):
-    return [found for found in sidecar.ask("GET", "/v1/transfers")[1]["transfers"] if found["state"] not in ("completed", "failed", "cancelled", "expired")]
+    return [found for found in sidecar.ask("GET", "/v1/transfers?active=true")[1]["transfers"] if found["state"] == "running"]
 
 
 def peers_of(sidecar):

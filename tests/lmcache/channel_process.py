@@ -94,7 +94,7 @@ class ChannelCommands:
         return dict(vars(found)) if hasattr(found, "__dict__") else found
 
     def inode(self):
-        """Of the file that the L1 memory shows."""
+        """The inode of the file that the L1 memory shows."""
         return adapter.mapping_at(self.memory.get_l1_memory_desc().ptr).inode
 
     def write_all_the_time(self, seconds):

@@ -18,7 +18,7 @@ START_SECONDS = 100
 STOP_SECONDS = 20
 LOOKUP_TIMEOUT = 3  # LMCache's
 RESTART_WAIT = 8
-LOAD_TIMEOUT = 12  # LMCache's, and ten seconds more than READ_DEADLINE
+LOAD_TIMEOUT = 17  # LMCache's, and 15 seconds more than READ_DEADLINE
 READ_DEADLINE = 2
 TCP = ("--peer-listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0")
 

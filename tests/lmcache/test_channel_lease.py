@@ -128,10 +128,12 @@ def test_answers_that_cannot_be_are_refused(channels, wrong):
 
 def test_a_sidecar_at_another_host_is_refused(channels):
     process = channels.process()
-    for address in ("127.0.0.1:7000", "unix:/run/gantry/node/p.peer.sock", "localhost:7000"):
-        process.call("channel_handshake", "_check_host", "127.0.0.1:7605", address)
-    with pytest.raises(Failed, match="invalid_argument: the server at 127.0.0.1:7605 says that its sidecar is at 127.0.0.2:7000"):
-        process.call("channel_handshake", "_check_host", "127.0.0.1:7605", "127.0.0.2:7000")
+    for url, address in (("127.0.0.1:7605", "127.0.0.1:7000"), ("localhost:7605", "127.0.0.1:7000"), ("localhost:7605", "localhost:7000"),
+                         ("127.0.0.1:7605", "unix:/run/gantry/node/p.peer.sock")):
+        process.call("channel_handshake", "_check_host", url, address)
+    for address in ("127.0.0.2:7000", "localhost:7000"):  # a name is not resolved: it may be another address later
+        with pytest.raises(Failed, match=f"invalid_argument: the server at 127.0.0.1:7605 says that its sidecar is at {address}"):
+            process.call("channel_handshake", "_check_host", "127.0.0.1:7605", address)
     channels.give_back(process)
 
 

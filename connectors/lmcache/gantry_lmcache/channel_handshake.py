@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import socket as sockets
@@ -133,10 +134,18 @@ def _refusal(code: str, message: str) -> bytes:
 def _check_host(url: str, address: str) -> None:
     """The sidecar of this pod shows its token at the address, so a stranger's word is not enough for it."""
     host, asked = host_of(address), host_of(url)
-    if address.startswith("unix:") or host == asked or _numbers_of(host) & _numbers_of(asked):
+    if address.startswith("unix:") or host == asked or (_is_number(host) and host.strip("[]") in _numbers_of(asked)):
         return
     raise gantry.Error("invalid_argument", f"the server at {url} says that its sidecar is at {address}, which is another host",
                        'where sidecars have addresses of their own, set peer_hosts to "any"')
+
+
+def _is_number(host: str) -> bool:
+    """A name that the other server chose is not resolved: that may take long, and the sidecar would resolve it again."""
+    try:
+        return bool(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return False
 
 
 def _numbers_of(host: str) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 import gantry
 
-from .channel_settings import LOAD_MARGIN_SECONDS, Settings
+from .channel_settings import QUIESCE_SECONDS_MAX, Settings
 from .read_fences import ReadFences
 from .channel_handshake import Handshake, host_of
 from .memory import adopted_file_at, mapping_at, view_of
@@ -91,7 +91,10 @@ class Session:
                         len(now.buffer))
 
     def sidecar_has_ended(self, lost: Registered) -> bool:
-        """Whether the process of a lost lease has ended. False: it lives, or does not answer within a second."""
+        """Whether another process answers in place of that of a lost lease. False: that one may live.
+
+        A sidecar that is stopped in order closes its socket before its last bytes have moved.
+        """
         path = Path(self._settings.run_dir)
         connection = http.client.HTTPConnection("gantry", timeout=_PROBE_SECONDS)
         try:
@@ -100,8 +103,6 @@ class Session:
             connection.sock.connect(str(path / "api.sock" if path.is_dir() else path))
             connection.request("GET", "/v1/info")
             return bool(json.loads(connection.getresponse().read())["generation"] != lost.sidecar)
-        except (ConnectionError, FileNotFoundError):
-            return True
         except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
             return False
         finally:
@@ -154,9 +155,9 @@ class Session:
         log.info("%d bytes of L1 memory are registered as workload %s of the sidecar %s", len(buffer), client.workload, info["name"])
         address = str(info.get("tcp_address", "")) or str(info.get("peer_address", ""))
         quiesce = info["limits"]["quiesce_ms_max"] / 1000
-        if quiesce > LOAD_MARGIN_SECONDS:
+        if quiesce > QUIESCE_SECONDS_MAX:
             log.warning("the sidecar may take %g s to stop a read, and LMCache may use its memory before: set --quiesce-ms-max to %d at most",
-                        quiesce, LOAD_MARGIN_SECONDS * 1000)
+                        quiesce, QUIESCE_SECONDS_MAX * 1000)
         return Registered(client, buffer, ReadFences(client), str(info["name"]), str(info["generation"]), str(info.get("node_id", "")),
                           address, quiesce)
 

@@ -10,7 +10,8 @@ from typing import Any, Optional
 import gantry
 
 _SECONDS_MAX = 3600
-LOAD_MARGIN_SECONDS = 10.0  # a sidecar that stands still is asked for so long after a read's deadline
+LOAD_MARGIN_SECONDS = 15.0  # twelve to notice a sidecar that stands still, and the next for its last bytes
+QUIESCE_SECONDS_MAX = 3.0
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Settings:
     peer_address    where other sidecars reach this one, "unix:PATH" or "HOST:PORT"; None: as the sidecar says, with the host of
                     the advertised URL where the sidecar listens on all addresses
     require_path    the only paths that reads may take, for example ["shm"]; None: any
-    read_deadline   a read that has not ended by then fails. LMCache's --p2p-load-timeout has to be ten seconds longer
+    read_deadline   a read that has not ended by then fails. LMCache's --p2p-load-timeout has to be 15 seconds longer
     restart_wait    a server that was restarted is read from when it is older than this. LMCache may use addresses of its earlier
                     process until then; 300 s is how long LMCache keeps an object for a read
     start_timeout   how long the start waits for the sidecar

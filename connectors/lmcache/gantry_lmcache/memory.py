@@ -48,14 +48,19 @@ def adopted_file_at(address: int) -> Optional[int]:
         return None
     for name in os.listdir("/proc/self/fd"):
         try:
+            if not _stands_for(os.stat(f"/proc/self/fd/{name}"), mapping):
+                continue
             copy = os.dup(int(name))
         except OSError:  # closed meanwhile
             continue
-        found = os.fstat(copy)
-        if found.st_ino == mapping.inode and f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}" == mapping.device:
+        if _stands_for(os.fstat(copy), mapping):  # another thread may have put another file there
             return copy
         os.close(copy)
     return None
+
+
+def _stands_for(found: os.stat_result, mapping: Mapping) -> bool:
+    return found.st_ino == mapping.inode and f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}" == mapping.device
 
 
 def _tensor_at(address: int) -> Any:

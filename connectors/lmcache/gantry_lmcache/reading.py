@@ -156,7 +156,8 @@ class Reader:
     def _has_ended(self, now: Registered, transfer: gantry.Transfer) -> bool:
         """After an error: whether it is the transfer's own end, or the end of the sidecar that moved the bytes."""
         try:
-            return transfer.poll().done
+            if self._session.current is now:
+                return transfer.poll().done
         except gantry.Error as error:
             if not self._is_lost(now, error):
                 return False
