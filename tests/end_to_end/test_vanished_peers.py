@@ -200,6 +200,6 @@ def test_a_peer_that_was_restarted_behind_a_cut_is_found_by_the_transfer_that_ne
         raise AssertionError("a cut wire was noticed five times before a transfer was submitted")
     assert status == 202, view
     view = view_of(a, "reader", view["id"], wait_ms=20_000)
-    assert (view["state"], view["retries"]) == ("succeeded", 1), view
+    assert (view["state"], view["retries"]) == ("succeeded", 1), str(view)
     assert not target.differs_from(source)
     assert metric(a, 'gantry_transfer_retries_total{reason="disconnect"}') == before + 1
