@@ -2,6 +2,7 @@
 
 #include <setjmp.h>
 #include <signal.h>
+#include <ucontext.h>
 
 #include <algorithm>
 #include <atomic>
@@ -28,10 +29,12 @@ bool IsOf(const GuardedBytes& memory, const siginfo_t& fault) {
   });
 }
 
-void OnFault(int signal_number, siginfo_t* fault, void* /*context*/) {
+void OnFault(int signal_number, siginfo_t* fault, void* context) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   const Guard* const guarded = active_guard.load(std::memory_order_relaxed);
   if (guarded != nullptr && IsOf(guarded->memory, *fault)) {
+    // The jump restores no mask, and a sanitizer's runtime blocks all signals in a handler.
+    ::pthread_sigmask(SIG_SETMASK, &static_cast<const ucontext_t*>(context)->uc_sigmask, nullptr);
     ::siglongjmp(const_cast<Guard*>(guarded)->resume_at, 1);
   }
   ::signal(signal_number, SIG_DFL);
@@ -49,7 +52,7 @@ void SetGuard(const Guard* to) {
 void InstallFaultGuard() {
   struct sigaction action = {};
   action.sa_sigaction = OnFault;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;  // the jump restores no mask
+  action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
