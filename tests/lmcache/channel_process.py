@@ -147,14 +147,7 @@ class ChannelCommands:
 
     def ask(self, url, question, seconds=3):
         """The server's answer to these bytes; None: there is none."""
-        socket = zmq.Context.instance().socket(zmq.REQ)
-        socket.setsockopt(zmq.LINGER, 0)
-        try:
-            socket.connect(f"tcp://{url}")
-            socket.send(question)
-            return socket.recv() if socket.poll(int(seconds * 1000)) else None
-        finally:
-            socket.close()
+        return self.ask_in_parts(url, [question], seconds)
 
     def kept_tasks(self, url):
         return len(self.clients[url]._reads)
